@@ -1,0 +1,252 @@
+"""Every parameter of every node: name, default, unit, range and meaning.
+
+Read by ``core.params``, which checks values and writes ``docs/parameters.md``. SI units only. A
+parameter that several nodes take must have one value: set it under ``/**``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BRIDGE = 'controller_bridge'
+ENCODER = 'vision_encoder'
+POLICY = 'policy'
+RECORDER = 'recorder'
+SIMULATOR = 'simulator'
+NODES = (BRIDGE, ENCODER, POLICY, RECORDER, SIMULATOR)
+
+Value = bool | int | float | str | tuple[str, ...] | tuple[float, ...]
+
+PRESET = 'preset'
+"""Choice that leaves a switch to the execution mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSpec:
+    """One parameter.
+
+    Attributes:
+        name: ``group.name_unit``.
+        default: Default; its type is the type of the parameter (an empty tuple: of strings).
+        unit: Unit, '' if it has none.
+        doc: Meaning.
+        nodes: Nodes that take it.
+        bounds: Smallest and largest value, also of each element of an array.
+        choices: Allowed values.
+        read_only: Whether it can be set only before the node is configured.
+    """
+
+    name: str
+    default: Value
+    unit: str
+    doc: str
+    nodes: tuple[str, ...] = (BRIDGE,)
+    bounds: tuple[float, float] | None = None
+    choices: tuple[str, ...] | None = None
+    read_only: bool = True
+
+
+# fmt: off
+RUN = (
+    ParamSpec('run.folder', '', '', 'Folder of the run: ledger, bag, reports. Empty: a new one '
+              'under `runs/`.', (BRIDGE, RECORDER, SIMULATOR)),
+    ParamSpec('run.instruction', '', '', 'Instruction at start; later `set_instruction`.'),
+    ParamSpec('run.autostart', False, '', 'Whether activation itself is the request to move; '
+              'otherwise the arm holds until `resume`.'),
+)
+
+CONTROL = (
+    ParamSpec('control.rate_hz', 50.0, 'Hz', 'Rate of the control loop.', bounds=(10.0, 200.0)),
+)
+
+CHUNK = (
+    ParamSpec('chunk.mode', 'reflex', '', 'Execution mode, a preset of the switches below.',
+              (BRIDGE, POLICY), choices=('sync', 'async_naive', 'reflex')),
+    ParamSpec('chunk.execute_steps', 0, 'steps', 'Rows meant to be executed before a chunk is '
+              'replaced. 0: what the checkpoint says.', (BRIDGE, POLICY), (0, 1000)),
+    ParamSpec('chunk.horizon', 0, 'steps', 'Rows of a chunk that may be executed at all. 0: all.',
+              (BRIDGE, POLICY), (0, 1000)),
+    ParamSpec('chunk.margin_steps', 1, 'steps', 'How much earlier than the measured latency asks '
+              'for an inference is started.', (BRIDGE, POLICY), (0, 50)),
+    ParamSpec('chunk.entry', PRESET, '', 'First executed row: 0, or the row that is due.',
+              (BRIDGE, POLICY), choices=(PRESET, 'restart', 'aligned')),
+    ParamSpec('chunk.request', PRESET, '', 'When the next inference starts.', (BRIDGE, POLICY),
+              choices=(PRESET, 'continuous', 'threshold', 'overlap', 'settled')),
+    ParamSpec('chunk.stitch', PRESET, '', 'How a new chunk joins the running one.',
+              (BRIDGE, POLICY), choices=(PRESET, 'replace', 'blend', 'rtc')),
+    ParamSpec('chunk.state_source', PRESET, '', 'State that conditions an inference.',
+              (BRIDGE, ENCODER, POLICY), choices=(PRESET, 'measured', 'predicted')),
+    ParamSpec('chunk.row0', PRESET, '', 'Instant of row 0. The preset follows the state; the '
+              'mixed pairs are ablations that count the delay twice or not at all.', (POLICY,),
+              choices=(PRESET, 'observation', 'first_execution')),
+    ParamSpec('chunk.blend_s', 0.06, 's', 'Time in which the step at a seam is blended away.',
+              bounds=(0.0, 1.0)),
+)
+
+DELAY = (
+    ParamSpec('delay.initial_latency_s', 0.15, 's', 'Latency L (inference start to acceptance) '
+              'before it is measured.', bounds=(0.0, 5.0)),
+    ParamSpec('delay.initial_delta_s', 0.25, 's', 'Delay Δ (observation to first command) before '
+              'it is measured.', bounds=(0.0, 5.0)),
+    ParamSpec('delay.window', 50, 'chunks', 'Newest chunks from which L and Δ are estimated.',
+              bounds=(1, 10_000)),
+    ParamSpec('delay.quantile', 0.95, '', 'Quantile of them.', bounds=(0.5, 1.0)),
+    ParamSpec('delay.warmup', 3, 'chunks', 'First chunks that are left out.', bounds=(0, 1000)),
+    ParamSpec('delay.injected_s', 0.0, 's', 'Inference start to publication is padded to at least '
+              'this, in every mode.', (POLICY,), (0.0, 5.0)),
+)
+
+SAFETY = (
+    ParamSpec('safety.max_observation_age_s', 0.5, 's', 'A chunk is dead once its oldest frame is '
+              'older than this.', bounds=(0.05, 10.0)),
+    ParamSpec('safety.max_tracking_error_rad', 0.25, 'rad', 'Larger joint errors mean contact, '
+              'slip or saturation: the measured state is used.', bounds=(0.01, 3.0)),
+    ParamSpec('safety.feedback_timeout_s', 0.1, 's', 'Without feedback for longer the arm is '
+              'faulted and nothing is sent.', bounds=(0.02, 1.0)),
+    ParamSpec('safety.state_timeout_s', 0.05, 's', 'Older feedback is not used as a state.',
+              bounds=(0.01, 1.0)),
+    ParamSpec('safety.speed_scale', 0.3, '', 'Share of every velocity limit. Keep it low for the '
+              'first runs of a checkpoint on a robot.', bounds=(0.01, 1.0)),
+    ParamSpec('safety.acceleration_scale', 1.0, '', 'Share of every acceleration limit.',
+              bounds=(0.01, 1.0)),
+    ParamSpec('safety.jerk_scale', 1.0, '', 'Share of every jerk limit.', bounds=(0.01, 1.0)),
+    ParamSpec('safety.ramp_s', 0.5, 's', 'Duration of the ramp from the held pose into the first '
+              'chunk.', bounds=(0.1, 10.0)),
+    ParamSpec('safety.max_seam_rad', 0.5, 'rad', 'A chunk with a larger joint step at the switch '
+              'is rejected.', bounds=(0.01, 3.0)),
+)
+
+_ARM = (BRIDGE, SIMULATOR)
+
+ARM = (
+    ParamSpec('arm.prefix', '', '', 'Put before the joint names `joint1` to `joint6` and '
+              '`gripper`, e.g. `left_`.', NODES),
+    ParamSpec('arm.transport', 'socketcan', '', 'How CAN is reached: the kernel, a socketcand '
+              'server, or without CAN an arm in the same process.', _ARM,
+              choices=('socketcan', 'socketcand', 'direct')),
+    ParamSpec('arm.channel', 'can0', '', 'CAN channel.', _ARM),
+    ParamSpec('arm.host', '127.0.0.1', '', 'Host of the socketcand server.', _ARM),
+    ParamSpec('arm.port', 29536, '', 'Its TCP port.', _ARM, (1, 65534)),
+    ParamSpec('arm.bitrate', 1_000_000, 'bit/s', 'Bit rate that the channel must have.',
+              bounds=(10_000, 1_000_000)),
+    ParamSpec('arm.dh', 'new', '', 'Kinematics of the firmware: `new` from 1.6-3 on.', _ARM,
+              choices=('new', 'old')),
+    ParamSpec('arm.min_firmware', '1.7-3', '', 'Oldest firmware that is enabled.'),
+    ParamSpec('arm.send', True, '', 'False: shadow mode, everything runs but nothing is sent.'),
+    ParamSpec('arm.speed_percent', 100, '%', 'Share of the top speed that the firmware itself '
+              'allows; scales the velocity limits too.', bounds=(1, 100)),
+    ParamSpec('arm.max_jump_rad', 0.35, 'rad', 'Largest joint step between two commands; a larger '
+              'one is not sent.', bounds=(0.001, 3.0)),
+    ParamSpec('arm.max_jump_m', 0.05, 'm', 'The same for the gripper.', bounds=(0.001, 0.1)),
+    ParamSpec('arm.lower_rad', (-2.618, 0.0, -2.967, -1.745, -1.221, -2.094), 'rad',
+              'Lower ends of the joints; the reported ranges narrow them.', _ARM, (-6.3, 6.3)),
+    ParamSpec('arm.upper_rad', (2.618, 3.141, 0.0, 1.745, 1.221, 2.094), 'rad',
+              'Upper ends of the joints.', _ARM, (-6.3, 6.3)),
+    ParamSpec('arm.velocity_rad_s', (3.0,) * 6, 'rad/s', 'Largest joint speeds.',
+              bounds=(0.01, 10.0)),
+    ParamSpec('arm.acceleration_rad_s2', (5.0,) * 6, 'rad/s²', 'Largest joint accelerations.',
+              bounds=(0.1, 100.0)),
+    ParamSpec('arm.jerk_rad_s3', (100.0,) * 6, 'rad/s³', 'Largest joint jerks.',
+              bounds=(1.0, 10_000.0)),
+    ParamSpec('arm.gripper_max_m', 0.07, 'm', 'Largest total opening; a smaller reported range '
+              'wins.', _ARM, (0.001, 0.1)),
+    ParamSpec('arm.gripper_velocity_m_s', 0.2, 'm/s', 'Largest opening speed.',
+              bounds=(0.001, 1.0)),
+    ParamSpec('arm.gripper_acceleration_m_s2', 2.0, 'm/s²', 'Largest opening acceleration.',
+              bounds=(0.01, 50.0)),
+    ParamSpec('arm.gripper_jerk_m_s3', 40.0, 'm/s³', 'Largest opening jerk.',
+              bounds=(0.1, 1000.0)),
+    ParamSpec('arm.gripper_torque_nm', 1.0, 'N·m', 'Torque bound of the gripper.',
+              bounds=(0.0, 5.0)),
+)
+
+CAMERA = (
+    ParamSpec('camera.names', ('main',), '', 'Cameras by the names of the checkpoint, in its '
+              'order; the first one triggers.', (ENCODER, SIMULATOR, RECORDER)),
+    ParamSpec('camera.topics', (), '', 'Image topic of each camera; a name that ends in '
+              '`/compressed` carries JPEG or PNG. Empty: `camera/<name>/image_raw`.',
+              (ENCODER, SIMULATOR, RECORDER)),
+    ParamSpec('camera.period_s', 0.04, 's', 'Time between two frames of a camera.',
+              (ENCODER, SIMULATOR), (0.001, 1.0)),
+    ParamSpec('camera.max_skew_s', 0.04, 's', 'Frames further apart make no observation.',
+              (ENCODER,), (0.0, 1.0)),
+    ParamSpec('camera.max_age_s', 0.15, 's', 'Older frames make no observation.', (ENCODER,),
+              (0.01, 5.0)),
+)
+
+_MODEL = (ENCODER, POLICY)
+
+ENCODER_GROUP = (
+    ParamSpec('encoder.layout', 'auto', '', 'What is reused: whole prefixes, or frames of a '
+              'window. The checkpoint decides unless this overrides it; the override is only '
+              'approximate.', _MODEL, choices=('auto', 'snapshot', 'windowed')),
+    ParamSpec('encoder.window', 0, 'frames', 'Frames of the window. 0: what the checkpoint says.',
+              _MODEL, (0, 64)),
+)
+
+POLICY_GROUP = (
+    ParamSpec('policy.name', 'tiny', '', 'Policy. `oracle` has no weights: it reads the true '
+              'state of the simulator.', _MODEL,
+              choices=('oracle', 'tiny', 'smolvla', 'pi0', 'pi05')),
+    ParamSpec('policy.checkpoint', '', '', 'Folder of the checkpoint. Empty: the one shipped with '
+              '`tiny`.', _MODEL),
+    ParamSpec('policy.cache', 'partitioned', '', 'What the denoise steps reuse. `full` and '
+              '`naive` are for comparison; `naive` is wrong.', (POLICY,),
+              choices=('full', 'naive', 'partitioned')),
+    ParamSpec('policy.num_denoise_steps', 10, '', 'Steps of the flow from noise to action.',
+              (POLICY,), (1, 100)),
+    ParamSpec('policy.seed', 0, '', 'Seed of the noise.', (POLICY,), (0, 2**31 - 1)),
+    ParamSpec('policy.device', 'auto', '', 'Device of the model. `auto`: CUDA where there is one.',
+              _MODEL, choices=('auto', 'cpu', 'cuda')),
+    ParamSpec('policy.threads', 1, '', 'CPU threads of the model.', _MODEL, (1, 256)),
+    ParamSpec('policy.joint_unit', 'rad', '', 'Unit of the joints in the checkpoint.', _MODEL,
+              choices=('rad', 'deg')),
+    ParamSpec('policy.gripper_unit', 'm', '', 'Unit of the gripper in the checkpoint; `fraction`: '
+              '0 closed, 1 open; `percent`: 0 to 100.', _MODEL,
+              choices=('m', 'mm', 'fraction', 'percent')),
+    ParamSpec('policy.joint_names', (), '', 'Names of the same joints in the checkpoint, in the '
+              'order `joint1` to `joint6`, `gripper`. Empty: they are equal.', _MODEL),
+)
+
+RING = (
+    ParamSpec('ring.store', 'auto', '', 'Memory of the ring\'s payload. `auto`: where the model '
+              'is.', _MODEL, choices=('auto', 'cpu', 'cuda')),
+    ParamSpec('ring.readers', 1, '', 'Readers that may be attached at once.', (ENCODER,), (1, 16)),
+    ParamSpec('ring.leases', 1, '', 'Slots that one reader may hold at once.', (ENCODER,),
+              (1, 16)),
+    ParamSpec('ring.timeout_s', 5.0, 's', 'How long a reader waits for the encoder\'s socket.',
+              (POLICY,), (0.1, 120.0)),
+)
+
+RECORDER_GROUP = (
+    ParamSpec('recorder.storage', 'mcap', '', 'Format of the bag.', (RECORDER,),
+              choices=('mcap', 'sqlite3')),
+    ParamSpec('recorder.topics', (), '', 'Topics to record. Empty: everything that analysis and '
+              'replay need.', (RECORDER,)),
+    ParamSpec('recorder.images', False, '', 'Whether images are recorded as well.', (RECORDER,)),
+    ParamSpec('recorder.split_s', 0.0, 's', 'A new file after this time. 0: never.', (RECORDER,),
+              (0.0, 86_400.0)),
+    ParamSpec('recorder.split_bytes', 0, 'B', 'A new file after this size. 0: never.',
+              (RECORDER,), (0, 2**40)),
+)
+
+SIMULATOR_GROUP = (
+    ParamSpec('simulator.task', 'follow', '', 'What happens in the simulated world.', (SIMULATOR,),
+              choices=('hold', 'reach', 'follow', 'jump', 'pick_place', 'drawer', 'recovery')),
+    ParamSpec('simulator.seed', 0, '', 'Seed of the world, its events and the camera noise.',
+              (SIMULATOR,), (0, 2**31 - 1)),
+    ParamSpec('simulator.faults', '', '', 'Fault script (YAML). Empty: no faults.', (SIMULATOR,)),
+    ParamSpec('simulator.physics_rate_hz', 250.0, 'Hz', 'Steps of the physics.', (SIMULATOR,),
+              (100.0, 2000.0)),
+    ParamSpec('simulator.camera_width', 64, 'px', 'Width of the rendered images.', (SIMULATOR,),
+              (16, 1920)),
+    ParamSpec('simulator.camera_height', 64, 'px', 'Height of the rendered images.',
+              (SIMULATOR,), (16, 1080)),
+)
+
+# fmt: on
+PARAMS: tuple[ParamSpec, ...] = (
+    RUN + CONTROL + CHUNK + DELAY + SAFETY + ARM + CAMERA + ENCODER_GROUP + POLICY_GROUP + RING
+    + RECORDER_GROUP + SIMULATOR_GROUP
+)
+"""The table, in the order of the documentation."""
