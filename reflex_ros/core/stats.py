@@ -1,0 +1,92 @@
+"""Figures for reports: quantiles and intervals, never a mean alone."""
+
+from __future__ import annotations
+
+from math import nan, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.types import FloatArray
+
+QUANTILES = {'p50': 0.50, 'p90': 0.90, 'p95': 0.95, 'p99': 0.99}
+"""Names and shares of the quantiles in every report."""
+
+
+def quantiles(samples: npt.ArrayLike) -> dict[str, float]:
+    """Return ``p50 p90 p95 p99 max n`` of the samples, in their unit.
+
+    Quantiles are observed values (the smallest sample that the share does not exceed), never
+    interpolated ones. Without samples every figure is nan and ``n`` is 0.
+
+    Raises:
+        ConfigError: A sample is not finite.
+    """
+    values = np.sort(_finite('quantiles', samples))
+    n = len(values)
+    if n == 0:
+        return {**dict.fromkeys((*QUANTILES, 'max'), nan), 'n': 0}
+    ranks = {name: max(1, int(np.ceil(q * n - 1e-9))) for name, q in QUANTILES.items()}
+    result = {name: float(values[rank - 1]) for name, rank in ranks.items()}
+    return {**result, 'max': float(values[-1]), 'n': n}
+
+
+def wilson(k: int, n: int, z: float = 1.96) -> tuple[float, float]:
+    """Return the Wilson score interval of a share of ``k`` in ``n``; (0, 1) for no trials.
+
+    Raises:
+        ConfigError: Not 0 <= k <= n, or ``z`` is negative.
+    """
+    if not 0 <= k <= n or z < 0.0:
+        raise ConfigError(
+            f'wilson interval: got k={k} n={n} z={z}, expected 0 <= k <= n and z >= 0. '
+            'Count successes and trials again.'
+        )
+    if n == 0:
+        return 0.0, 1.0
+    share, z2 = k / n, z * z
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = z / (1 + z2 / n) * sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    low = 0.0 if k == 0 else max(0.0, centre - half)
+    return low, 1.0 if k == n else min(1.0, centre + half)
+
+
+def bootstrap_median(
+    samples: npt.ArrayLike, seed: int, *, resamples: int = 2000, level: float = 0.95
+) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of the median, in the unit of the samples.
+
+    Args:
+        samples: Independent samples; (nan, nan) for none.
+        seed: Seed of the resampling; equal seeds give equal intervals.
+        resamples: Number of resamples, >= 1.
+        level: Coverage, in (0, 1).
+
+    Raises:
+        ConfigError: A sample is not finite, or an argument is out of its bounds.
+    """
+    values = _finite('bootstrap', samples)
+    if resamples < 1 or not 0.0 < level < 1.0:
+        raise ConfigError(
+            f'bootstrap interval: got resamples={resamples} level={level}, expected >= 1 and in '
+            '(0, 1). Use the defaults.'
+        )
+    if len(values) == 0:
+        return nan, nan
+    rng = np.random.default_rng(seed)
+    # One resample at a time keeps the memory at one copy of the samples.
+    medians = [np.median(rng.choice(values, len(values))) for _ in range(resamples)]
+    low, high = np.quantile(medians, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _finite(what: str, samples: npt.ArrayLike) -> FloatArray:
+    values = np.asarray(samples, dtype=np.float64).ravel()
+    bad = int(np.count_nonzero(~np.isfinite(values)))
+    if bad:
+        raise ConfigError(
+            f'{what} samples: got {bad} of {len(values)} not finite, expected finite numbers. '
+            'Drop missing measurements and report their count.'
+        )
+    return values

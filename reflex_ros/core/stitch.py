@@ -1,0 +1,142 @@
+"""How a new chunk joins the running motion.
+
+``replace`` takes the new path as it is. ``blend`` removes only the discontinuity: the difference
+between the two motions at the switch is added to the new path and dies out within 60 ms, so the
+new chunk is neither delayed nor mixed with the old one after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from reflex_ros.core.clock import MS, S
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.interpolate import Path, Setpoint, gripper_columns
+
+BLEND_NS = 60 * MS
+"""Default length of a blend: long enough to remove the jerk, short enough not to lag."""
+
+_GRIPPER_RATE = 2.5
+"""Largest ratio of velocity x duration to position at which the decay stays monotone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """The discontinuity at a switch of chunks.
+
+    Attributes:
+        position: Largest joint step, rad.
+        velocity: Largest joint velocity step, rad/s.
+        offset: Old minus new setpoint, all columns.
+    """
+
+    position: float
+    velocity: float
+    offset: Setpoint
+
+
+def measure_seam(
+    old: Setpoint, new: Setpoint, *, joints: slice | Sequence[int] = slice(0, 6)
+) -> Seam:
+    """Return the step from ``old`` to ``new``, two setpoints of one instant.
+
+    Args:
+        old: Setpoint of the running motion.
+        new: Setpoint of the motion that takes over.
+        joints: Columns that count in the two figures; grippers have another unit.
+    """
+    position = old.position - new.position
+    velocity = old.velocity - new.velocity
+    columns = joints if isinstance(joints, slice) else list(joints)
+    return Seam(
+        position=float(np.max(np.abs(position[columns]), initial=0.0)),
+        velocity=float(np.max(np.abs(velocity[columns]), initial=0.0)),
+        offset=Setpoint(position, velocity),
+    )
+
+
+def replace(new: Path) -> Path:
+    """Return the new path unchanged."""
+    return new
+
+
+def blend(new: Path, *, offset: Setpoint, at_ns: int, duration_ns: int = BLEND_NS) -> Path:
+    """Return the new path with the old motion's lead dying out.
+
+    The result starts at ``new + offset`` in position and velocity, and from ``at_ns +
+    duration_ns`` on it is the new path exactly. The offset is a quintic with zero acceleration at
+    both ends, so it adds no acceleration step. A gripper's offset shrinks monotonically: a
+    velocity that would carry it past either motion is reduced.
+
+    Args:
+        new: Path that takes over.
+        offset: Old minus new setpoint at ``at_ns`` (``measure_seam(...).offset``).
+        at_ns: Instant of the switch, on the clock of the path.
+        duration_ns: Length of the blend, >= 0; 0 returns ``new``.
+
+    Raises:
+        ConfigError: ``duration_ns`` is negative or the offset is not finite.
+    """
+    if duration_ns < 0:
+        raise ConfigError(
+            f'blend duration_ns: got {duration_ns}, expected >= 0 (ns). Use {BLEND_NS}.'
+        )
+    if not (np.isfinite(offset.position).all() and np.isfinite(offset.velocity).all()):
+        raise ConfigError(
+            f'blend offset: got {offset.position.tolist()} and {offset.velocity.tolist()}, '
+            'expected finite numbers (rad, m; rad/s, m/s). Reject the chunk.'
+        )
+    if duration_ns == 0 or not (offset.position.any() or offset.velocity.any()):
+        return new
+    return _Blended(new, _without_overshoot(offset, duration_ns / S), at_ns, duration_ns)
+
+
+def _without_overshoot(offset: Setpoint, duration_s: float) -> Setpoint:
+    """Reduce the velocity of grippers so that their offset decays monotonically to zero."""
+    size = np.abs(offset.position) * (_GRIPPER_RATE / duration_s)
+    towards_zero = -np.sign(offset.position)
+    safe = towards_zero * np.clip(offset.velocity * towards_zero, 0.0, size)
+    is_gripper = gripper_columns(len(size)) > 0.0
+    return Setpoint(offset.position, np.where(is_gripper, safe, offset.velocity))
+
+
+class _Blended:
+    """A path plus an offset that dies out."""
+
+    def __init__(self, new: Path, offset: Setpoint, at_ns: int, duration_ns: int) -> None:
+        self._new = new
+        self._offset = offset
+        self._at_ns = at_ns
+        self._duration_ns = duration_ns
+
+    @property
+    def start_ns(self) -> int:
+        """Return the time of the new path's first row."""
+        return self._new.start_ns
+
+    @property
+    def end_ns(self) -> int:
+        """Return the time of the new path's last row."""
+        return self._new.end_ns
+
+    def at(self, t_ns: int) -> Setpoint:
+        """Return the setpoint at ``t_ns``; before the switch the offset is whole."""
+        new = self._new.at(t_ns)
+        u = max(0, t_ns - self._at_ns) / self._duration_ns
+        if u >= 1.0:
+            return new
+        duration_s = self._duration_ns / S
+        p, v = self._offset.position, self._offset.velocity * duration_s
+        rest = (1.0 - u) ** 2
+        # Quintic Hermite: value 1 / slope 1 at u = 0, everything else zero at both ends.
+        value = rest * (1.0 - u) * (1.0 + 3.0 * u + 6.0 * u * u)
+        slope = rest * (1.0 - u) * u * (1.0 + 3.0 * u)
+        value_rate = -30.0 * u * u * rest
+        slope_rate = rest * (1.0 + 2.0 * u - 15.0 * u * u)
+        return Setpoint(
+            new.position + (p * value + v * slope),
+            new.velocity + (p * value_rate + v * slope_rate) / duration_s,
+        )
