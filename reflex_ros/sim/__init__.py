@@ -1,0 +1,1 @@
+"""The simulated PiPer: scene, physics, cameras, tasks, experts and its CAN bus."""

@@ -1,0 +1,1 @@
+"""Scripted experts: commands and chunks from the truth alone."""
