@@ -1,0 +1,246 @@
+"""What the arm said: every frame decoded once, stamped, and read as one coherent view.
+
+The SDK's getters hand out live objects that mix two cycles and show zeros before the first frame;
+this book is filled in the SDK's receive callback instead, before the SDK sees the frame.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reflex_ros.arm import wire
+
+if TYPE_CHECKING:
+    from reflex_ros.core.types import FloatArray
+
+MAX_SPREAD_S = 0.0025
+"""Half of the 200 Hz period: parts farther apart belong to different cycles."""
+RATE_WINDOW_NS = 500_000_000
+_SLOPE_SAMPLES = 10
+_FIRMWARE_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackView:
+    """Everything known at one moment; immutable. All ``_ns`` are steady receive times, 0 = never.
+
+    Attributes:
+        joints_mdeg: Six angles of one cycle, 0.001 deg. ``joints_ns``: their time.
+        status, gripper: Newest frames, None if none. ``motors``, ``drivers``: joint 1 first.
+        drivers_ns: Time of each joint's newest 0x26x.
+        gripper_speed_m_s: Slope of the opening over the last 50 ms.
+        angle_limits, acceleration_limits: By joint 1..6, as answered since the last ``forget``.
+        gripper_range_m: Answered range, None if not answered.
+        firmware: Version, '' if not answered.
+        foreign_ns, leader_ns: Last command frame of another sender, last leader-mode frame.
+    """
+
+    joints_mdeg: tuple[int, ...] = ()
+    joints_ns: int = 0
+    status: wire.Status | None = None
+    status_ns: int = 0
+    gripper: wire.GripperState | None = None
+    gripper_ns: int = 0
+    gripper_speed_m_s: float = 0.0
+    motors: tuple[wire.MotorState | None, ...] = (None,) * wire.JOINTS
+    drivers: tuple[wire.DriverState | None, ...] = (None,) * wire.JOINTS
+    drivers_ns: tuple[int, ...] = (0,) * wire.JOINTS
+    angle_limits: dict[int, wire.AngleLimit] = field(default_factory=dict)
+    acceleration_limits: dict[int, wire.AccelerationLimit] = field(default_factory=dict)
+    gripper_range_m: float | None = None
+    firmware: str = ''
+    foreign_ns: int = 0
+    foreign_id: int = 0
+    leader_ns: int = 0
+    frames: int = 0
+    foreign_frames: int = 0
+    decode_errors: int = 0
+    incoherent_sets: int = 0
+
+    @property
+    def position(self) -> FloatArray:
+        """Return ``float64[7]`` rad and m; all nan before the first complete reading."""
+        if not self.joints_ns or self.gripper is None:
+            return np.full(wire.JOINTS + 1, np.nan)
+        angles = [wire.mdeg_to_rad(angle) for angle in self.joints_mdeg]
+        return np.array([*angles, self.gripper.opening_m])
+
+    @property
+    def velocity(self) -> FloatArray:
+        """Return ``float64[7]`` rad/s and m/s; nan where unknown."""
+        speeds = [np.nan if motor is None else motor.speed_rad_s for motor in self.motors]
+        return np.array([*speeds, self.gripper_speed_m_s])
+
+    @property
+    def enabled(self) -> tuple[bool, ...]:
+        """Return which motors are powered, gripper last."""
+        states = (*self.drivers, self.gripper)
+        return tuple(s is not None and bool(s.bits & wire.ENABLED_BIT) for s in states)
+
+    def effort(self, *, is_old_scale: bool) -> FloatArray:
+        """Return ``float64[7]`` N·m; nan where unknown and for the gripper, whose force is."""
+        torques = [
+            np.nan if motor is None else
+            wire.torque_nm(i, motor.current_a, is_old_scale=is_old_scale)
+            for i, motor in enumerate(self.motors, start=1)
+        ]
+        return np.array([*torques, np.nan])
+
+
+class FeedbackBook:
+    """Collects frames on the reader thread, hands out views on any. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._joints: tuple[int, ...] = ()
+        self._joints_ns = 0
+        self._pending: dict[int, tuple[tuple[int, int], float]] = {}
+        self._status: wire.Status | None = None
+        self._status_ns = 0
+        self._gripper: wire.GripperState | None = None
+        self._gripper_ns = 0
+        self._openings: deque[tuple[int, float]] = deque(maxlen=_SLOPE_SAMPLES)
+        self._motors: list[wire.MotorState | None] = [None] * wire.JOINTS
+        self._drivers: list[wire.DriverState | None] = [None] * wire.JOINTS
+        self._drivers_ns = [0] * wire.JOINTS
+        self._angle_limits: dict[int, wire.AngleLimit] = {}
+        self._acceleration_limits: dict[int, wire.AccelerationLimit] = {}
+        self._gripper_range_m: float | None = None
+        self._firmware = bytearray()
+        self._foreign_ns = self._foreign_id = self._leader_ns = 0
+        self._foreign_frames = self._errors = self._incoherent = self._frames = 0
+        self._counts: dict[int, int] = {}
+        self._counts_before: dict[int, int] = {}
+        self._window_ns = 0
+        self._rates: dict[int, float] = {}
+
+    def on_frame(self, frame: wire.Frame, *, mono_ns: int, stamp_s: float) -> None:
+        """Take one received frame.
+
+        Args:
+            frame: Identifier and data.
+            mono_ns: Steady receive time.
+            stamp_s: Time stamp of the bus, 0 if it has none; only differences are used.
+        """
+        with self._lock:
+            self._frames += 1
+            self._counts[frame.can_id] = self._counts.get(frame.can_id, 0) + 1
+            self._roll(mono_ns)
+            try:
+                self._decode(frame, mono_ns, stamp_s or mono_ns * 1e-9)
+            except (struct.error, IndexError):
+                self._errors += 1
+
+    def on_foreign(self, can_id: int, *, mono_ns: int) -> None:
+        """Note a command frame that this process did not send."""
+        with self._lock:
+            self._foreign_ns, self._foreign_id = mono_ns, can_id
+            self._foreign_frames += 1
+
+    def forget_answers(self) -> None:
+        """Drop answers to earlier queries, so that only fresh ones are believed."""
+        with self._lock:
+            self._angle_limits.clear()
+            self._acceleration_limits.clear()
+            self._gripper_range_m = None
+            self._firmware.clear()
+
+    def rates_hz(self, now_ns: int) -> dict[int, float]:
+        """Return frames per second by id over the last half second or more; a copy."""
+        with self._lock:
+            elapsed = now_ns - self._window_ns
+            if elapsed < 2 * RATE_WINDOW_NS:
+                return dict(self._rates)
+            return self._measured(elapsed)
+
+    def view(self) -> FeedbackView:
+        """Return everything known, as one consistent copy."""
+        with self._lock:
+            return FeedbackView(
+                joints_mdeg=self._joints, joints_ns=self._joints_ns,
+                status=self._status, status_ns=self._status_ns,
+                gripper=self._gripper, gripper_ns=self._gripper_ns,
+                gripper_speed_m_s=self._slope(),
+                motors=tuple(self._motors), drivers=tuple(self._drivers),
+                drivers_ns=tuple(self._drivers_ns),
+                angle_limits=dict(self._angle_limits),
+                acceleration_limits=dict(self._acceleration_limits),
+                gripper_range_m=self._gripper_range_m,
+                firmware=wire.firmware_in(bytes(self._firmware)),
+                foreign_ns=self._foreign_ns, foreign_id=self._foreign_id,
+                leader_ns=self._leader_ns, frames=self._frames,
+                foreign_frames=self._foreign_frames, decode_errors=self._errors,
+                incoherent_sets=self._incoherent,
+            )
+
+    def _decode(self, frame: wire.Frame, mono_ns: int, stamp_s: float) -> None:
+        can_id, data = frame
+        if wire.FEEDBACK_12 <= can_id <= wire.FEEDBACK_56:
+            self._joint_part(can_id - wire.FEEDBACK_12, wire.decode_pair(data), mono_ns, stamp_s)
+        elif can_id in wire.HIGH_SPEED:
+            self._motors[can_id - wire.HIGH_SPEED.start] = wire.decode_motor(data)
+        elif can_id in wire.LOW_SPEED:
+            i = can_id - wire.LOW_SPEED.start
+            self._drivers[i], self._drivers_ns[i] = wire.decode_driver(data), mono_ns
+        elif can_id == wire.STATUS:
+            self._status, self._status_ns = wire.decode_status(data), mono_ns
+        elif can_id == wire.GRIPPER_FEEDBACK:
+            self._gripper, self._gripper_ns = wire.decode_gripper(data), mono_ns
+            self._openings.append((mono_ns, self._gripper.opening_m))
+        elif can_id in wire.LEADER_IDS:
+            self._leader_ns = mono_ns
+        else:
+            self._answer(can_id, data)
+
+    def _answer(self, can_id: int, data: bytes) -> None:
+        if can_id == wire.ANGLE_LIMIT:
+            limit = wire.decode_angle_limit(data)
+            self._angle_limits[limit.joint] = limit
+        elif can_id == wire.ACCELERATION_LIMIT:
+            acceleration = wire.decode_acceleration_limit(data)
+            self._acceleration_limits[acceleration.joint] = acceleration
+        elif can_id == wire.GRIPPER_PARAMETERS:
+            self._gripper_range_m = wire.decode_gripper_range(data)
+        elif can_id == wire.FIRMWARE:
+            self._firmware += data
+            del self._firmware[:-_FIRMWARE_BYTES]
+
+    def _joint_part(
+        self, part: int, pair: tuple[int, int], mono_ns: int, stamp_s: float,
+    ) -> None:
+        # A repeated part or one far from the others means that a frame of the cycle was lost.
+        if part in self._pending or any(
+            abs(stamp_s - other) > MAX_SPREAD_S for _, other in self._pending.values()
+        ):
+            self._pending.clear()
+            self._incoherent += 1
+        self._pending[part] = (pair, stamp_s)
+        if len(self._pending) == 3:
+            self._joints = tuple(a for i in range(3) for a in self._pending[i][0])
+            self._joints_ns = mono_ns
+            self._pending.clear()
+
+    def _roll(self, mono_ns: int) -> None:
+        if not self._window_ns:
+            self._window_ns = mono_ns
+        elapsed = mono_ns - self._window_ns
+        if elapsed >= RATE_WINDOW_NS:
+            self._rates = self._measured(elapsed)
+            self._counts_before = dict(self._counts)
+            self._window_ns = mono_ns
+
+    def _measured(self, elapsed_ns: int) -> dict[int, float]:
+        before = self._counts_before
+        return {i: (n - before.get(i, 0)) * 1e9 / elapsed_ns for i, n in self._counts.items()}
+
+    def _slope(self) -> float:
+        if len(self._openings) < 2:
+            return 0.0
+        (start_ns, start), (end_ns, end) = self._openings[0], self._openings[-1]
+        return (end - start) * 1e9 / (end_ns - start_ns) if end_ns > start_ns else 0.0
