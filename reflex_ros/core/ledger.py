@@ -151,12 +151,12 @@ class LedgerWriter:
         try:
             writer._recover(Path(path), now, cause)
         except BaseException:
-            writer.close()
+            writer._release()
             raise
         return writer
 
     def append(self, tick: ControlTick) -> bool:
-        """Write the record of one tick; ticks missing before it become a gap record.
+        """Write the record of one tick; ticks missing before it become a gap without cause.
 
         Returns:
             False if the disk is full; the tick is counted in ``lost``.
@@ -169,7 +169,7 @@ class LedgerWriter:
                 f'ledger tick {tick.index} is out of order: expected index >= {self.next_index}.'
             )
         missing = tick.index - self.next_index
-        if missing and not self.gap(self.next_index, missing, Cause.NODE_DEAD):
+        if missing and not self.gap(self.next_index, missing, Cause.NONE):
             return False
         record = to_records([tick], joints=len(self.header.joint_names))
         self._was_in_motion = tick.in_motion
@@ -198,9 +198,8 @@ class LedgerWriter:
         if self._map.closed:
             return
         self._map.flush()
-        self._map.close()
         os.ftruncate(self._file, HEADER_BYTES + self._records * self._size)
-        os.close(self._file)
+        self._release()
 
     def __enter__(self) -> Self:
         """Return the writer."""
@@ -233,24 +232,30 @@ class LedgerWriter:
         return True
 
     def _recover(self, path: Path, now: Instant, cause: Cause) -> None:
-        dtype = record_dtype(len(self.header.joint_names))
-        self._records = _count_whole(self._map, self._size, 0)
-        whole_bytes = HEADER_BYTES + self._records * self._size
-        self._map.close()
-        os.ftruncate(self._file, whole_bytes)
-        self._map = mmap.mmap(self._file, 0)
-        if self._records:
-            last = np.frombuffer(self._map[-self._size :], dtype)[0]
+        records = _count_whole(self._map, self._size, 0)
+        due = self.header.ticks_due(now.mono_ns)
+        end = HEADER_BYTES + records * self._size
+        if records:
+            dtype = record_dtype(len(self.header.joint_names))
+            last = np.frombuffer(self._map[end - self._size : end], dtype)[0]
             self.next_index = int(last['index']) + int(last['count'])
             self._was_in_motion = bool(last['flags'] & IN_MOTION)
-        due = self.header.ticks_due(now.mono_ns)
         if due < self.next_index - 1:
             raise ConfigError(
                 f'ledger {path} is of another boot: got tick {due} now, expected >= '
-                f'{self.next_index} (steady clock). Start a new run folder.'
+                f'{self.next_index - 1} (steady clock). Start a new run folder.'
             )
+        # What follows a torn record must go, or it would come back as soon as that is rewritten.
+        self._records = records
+        self._map.close()
+        os.ftruncate(self._file, end)
+        self._map = mmap.mmap(self._file, 0)
         if due > self.next_index:
             self.gap(self.next_index, due - self.next_index, cause)
+
+    def _release(self) -> None:
+        self._map.close()
+        os.close(self._file)
 
 
 class LedgerReader:
