@@ -1,0 +1,1 @@
+"""Stages of the suite (encoder, policy, bridge) and the wirings that need no ROS."""

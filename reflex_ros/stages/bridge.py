@@ -1,0 +1,455 @@
+"""The bridge: every 50 Hz tick one command, one verdict and one cause.
+
+It owns the epoch and the plan, judges chunks, keeps the arm within its limits and holds it when
+nothing live covers a tick. It never catches up: a late tick sends nothing new.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
+from reflex_ros.core.delay import DelayEstimator
+from reflex_ros.core.errors import ReflexError
+from reflex_ros.core.interpolate import Setpoint
+from reflex_ros.core.limits import Limiter
+from reflex_ros.core.types import ArmState, Entry, RejectReason, Reply, Stitch, Task
+from reflex_ros.stages.accounts import StallBook, TraceBook
+from reflex_ros.stages.admission import Admission, judge
+from reflex_ros.stages.base import ENCODER, POLICY, Output
+from reflex_ros.stages.follower import Follower, Running, make_running
+from reflex_ros.stages.health import ClockWatch, NodeWatch
+from reflex_ros.stages.tick import Motion, Rest, Situation, TickBook, plan_of, ramp
+
+if TYPE_CHECKING:
+    from reflex_ros.arm.protocol import Arm
+    from reflex_ros.core.clock import Clock, Instant
+    from reflex_ros.core.ledger import LedgerWriter
+    from reflex_ros.core.types import ActionChunk, ArmFeedback, FloatArray, StageStatus
+    from reflex_ros.stages.bridge_config import BridgeConfig
+
+
+class Bridge:
+    """Control stage over one arm. Not thread-safe: a wiring serialises all calls but ``recover``.
+
+    Args:
+        arm: A connected, checked and enabled arm, or one that ``start`` brings there.
+        config: Settings.
+        clock: Both times.
+        ledger: Where every tick is written, None for none.
+    """
+
+    def __init__(self, arm: Arm, config: BridgeConfig, clock: Clock,
+                 ledger: LedgerWriter | None = None) -> None:
+        now = clock.now()
+        self._arm = arm
+        self._config = config
+        self._clock = clock
+        self.states = StateMachine(clock)
+        self.follower = Follower(blend_ns=config.blend_ns)
+        self.nodes = NodeWatch()
+        self.clocks = ClockWatch(now, uses_sim_time=config.uses_sim_time)
+        self.latency = DelayEstimator(initial_ns=config.initial_latency_ns)
+        self.delta = DelayEstimator(initial_ns=config.initial_delta_ns)
+        self._traces = TraceBook()
+        self._stalls = StallBook(period_ns=config.period_ns)
+        self._ticks = TickBook(config, ledger)
+        self._limiter: Limiter | None = None
+        self.epoch = now.stamp_ns // 1_000_000_000
+        self.instruction = config.instruction
+        self._task_number = self._plan_number = 0
+        self._out: list[Output] = []
+        self._is_armed = False
+        self._needs_ramp = True
+        self._ramp_start_ns = 0
+        self._ramp_from: FloatArray | None = None
+        self._last_chunk_id = 0
+        self._next_due_ns = now.mono_ns
+        self._plan_at_ns = 0
+        self._is_plan_dirty = True
+        self._is_stopping = False
+        self._reported_rest = Rest()
+
+    # ---- life cycle --------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Open and check the arm; nothing moves. Raises ArmError with what to do."""
+        self._arm.connect()
+        self.states.fire(ArmEvent.CONNECT)
+        self._arm.check()
+        self.states.fire(ArmEvent.CHECK)
+
+    def activate(self) -> None:
+        """Enable the arm at its measured pose; motion starts now or on ``resume``."""
+        self._arm.enable()
+        self.states.fire(ArmEvent.ENABLE)
+        self._seed_limiter()
+        self._publish_task(self._clock.now())
+        if self._config.is_autostarted:
+            self._arm_motion()
+
+    def request_stop(self, now: Instant) -> None:
+        """Decelerate and hold for good; ticks until ``is_at_rest`` finish it."""
+        self._is_stopping = True
+        self._drop_plan(now, 'stop requested')
+        self._ticks.stop()
+        self._is_armed = False
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether the command stream stands still or nothing may be sent."""
+        return not may_send(self.states.state) or self._limiter is None or self._limiter.is_stopped
+
+    def close(self, now: Instant) -> tuple[Output, ...]:
+        """Publish what is still open; the arm keeps its power and holds."""
+        self._drop_plan(now, 'bridge closed')
+        self._put(self._stalls.close())
+        self._ticks.close()
+        return self._take()
+
+    # ---- inputs ------------------------------------------------------------------------------
+
+    def status(self, status: StageStatus, now: Instant) -> None:
+        """Take a sign of life of the encoder or the policy."""
+        self.nodes.status(status, now.mono_ns)
+
+    def offer(self, chunk: ActionChunk, now: Instant) -> tuple[Output, ...]:
+        """Judge a chunk; accepted, it takes over at the first tick not before its row 0."""
+        self.clocks.chunk(chunk)
+        self._ticks.seen_chunk(now.mono_ns)
+        next_due_ns = max(self._next_due_ns, now.mono_ns)
+        is_restart = chunk.entry is Entry.RESTART
+        step0_ns = next_due_ns if is_restart else self.clocks.offset.to_mono(chunk.step0_at_ns)
+        observation_ns = self.clocks.offset.to_mono(chunk.oldest_stamp_ns)
+        reason, text = judge(chunk, self._admission(next_due_ns, step0_ns, observation_ns))
+        if reason is RejectReason.NONE:
+            running = make_running(
+                chunk, step0_ns=step0_ns, observation_ns=observation_ns, accepted_ns=now.mono_ns,
+                covered_ns=self._covered_ns(chunk, now.mono_ns),
+            )
+            reason, text = self._judge_seam(running, max(next_due_ns, step0_ns))
+        if reason is not RejectReason.NONE:
+            self._reject(chunk, reason, text, now)
+        else:
+            self._accept(running, next_due_ns, now)
+        self._last_chunk_id = max(self._last_chunk_id, chunk.chunk_id)
+        return self._take()
+
+    def set_instruction(self, instruction: str, now: Instant) -> tuple[Reply, tuple[Output, ...]]:
+        """Start a new epoch with another instruction; the old plan is dropped at once."""
+        if not instruction.strip():
+            return Reply(False, 'Instruction: got an empty text, expected words.'), ()
+        self.instruction = instruction
+        self._new_epoch(now)
+        return Reply(True, f'epoch {self.epoch}'), self._take()
+
+    def hold(self, now: Instant) -> tuple[Reply, tuple[Output, ...]]:
+        """Stop in software: decelerate within the limits and hold until ``resume``."""
+        if not may_send(self.states.state):
+            return Reply(False, f'The arm is {self.states.state.value}; nothing moves it.'), ()
+        self._is_armed = False
+        self._ticks.operator_hold(True, now.mono_ns)
+        self._drop_plan(now, 'held by the operator')
+        self._is_plan_dirty = True
+        return Reply(True, 'holding'), self._take()
+
+    def resume(self, now: Instant) -> tuple[Reply, tuple[Output, ...]]:
+        """Allow motion again; the next chunk ramps in from the held pose."""
+        if self.states.state not in (ArmState.ENABLED, ArmState.HOLDING):
+            if self._is_armed and may_send(self.states.state):
+                return Reply(True, 'already in motion'), ()
+            return Reply(False, f'The arm is {self.states.state.value}. Recover it first.'), ()
+        if self._is_stopping:
+            return Reply(False, 'The bridge is stopping.'), ()
+        self._ticks.operator_hold(False, now.mono_ns)
+        self._arm_motion()
+        self._is_plan_dirty = True
+        return Reply(True, 'the next chunk ramps in'), self._take()
+
+    def recover(self, *, arm_supported: bool) -> Reply:
+        """Clear faults, check and enable again; blocks, and may run beside ticks.
+
+        The arm holds its measured pose afterwards and does not move before ``resume``.
+        """
+        if self.states.state is not ArmState.FAULTED:
+            return Reply(False, f'The arm is {self.states.state.value}, not faulted.')
+        reply = self._arm.clear_faults(arm_supported=arm_supported)
+        if not reply.accepted:
+            return reply
+        try:
+            self.states.fire(ArmEvent.RECOVER)
+            self._arm.check()
+            self.states.fire(ArmEvent.CHECK)
+            self._arm.enable()
+        except ReflexError as error:
+            if self.states.allows(ArmEvent.FAULT):
+                self.states.fire(ArmEvent.FAULT, str(error))
+            return Reply(False, str(error))
+        self._seed_limiter()
+        self._is_armed, self._needs_ramp = False, True
+        self.states.fire(ArmEvent.ENABLE)
+        return Reply(True, 'Recovered; holding the measured pose. Resume to move.')
+
+    # ---- the tick ----------------------------------------------------------------------------
+
+    def step(self, now: Instant, due_ns: int, index: int) -> tuple[Output, ...]:
+        """Run one due tick; skipped instants before ``index`` get a record each.
+
+        Args:
+            now: When the tick really runs.
+            due_ns: Steady instant at which it was due.
+            index: Number of the due instant since the loop's start.
+        """
+        self._next_due_ns = due_ns + self._config.period_ns
+        if self.clocks.watch(now):
+            self._new_epoch(now)
+        reading = self._arm.feedback()
+        faults = self._watch_arm(reading, now)
+        is_late = 2 * (now.mono_ns - due_ns) > self._config.period_ns
+        motion = Motion()
+        if may_send(self.states.state) and not is_late:
+            motion = self._move(now, due_ns, reading)
+        ticks = self._ticks.record(self._situation(faults), motion, reading, now=now,
+                                   due_ns=due_ns, index=index)
+        for tick in ticks:
+            self._put(tick)
+            self._put(self._stalls.add(tick))
+        self._settle(now, reading)
+        self._publish_plan(now, due_ns, reading)
+        return self._take()
+
+    def _watch_arm(self, reading: ArmFeedback, now: Instant) -> tuple[str, ...]:
+        """Enter ``faulted`` on a fault or lost feedback and return the codes in force."""
+        faults = self._arm.faults()
+        is_running = may_send(self.states.state)
+        lost = now.mono_ns - reading.mono_ns > self._config.bounds.feedback_ns
+        if is_running and (faults or lost):
+            self._fault(now, ', '.join(faults) or 'feedback_lost')
+        return faults
+
+    def _fault(self, now: Instant, reason: str) -> None:
+        self.states.fire(ArmEvent.FAULT, reason)
+        self._is_armed, self._needs_ramp = False, True
+        self._drop_plan(now, f'arm fault: {reason}')
+        self._is_plan_dirty = True
+
+    def _move(self, now: Instant, due_ns: int, reading: ArmFeedback) -> Motion:
+        """Send this tick's command: the plan's if a live chunk covers the tick, else a rest."""
+        self._take_over(now, due_ns)
+        active = self.follower.active
+        if active is None or not self._is_live(active, due_ns, reading):
+            return self._rest(now, due_ns, reading)
+        self._enter_motion(due_ns)
+        setpoint = active.path.at(due_ns)
+        if self.states.state is ArmState.RAMP_IN:
+            assert self._ramp_from is not None
+            share = (due_ns - self._ramp_start_ns) / self._config.ramp_ns
+            setpoint = ramp(self._ramp_from, setpoint, share, self._config.ramp_ns)
+        assert self._limiter is not None
+        limited = self._limiter.step(setpoint)
+        is_sent = self._send(limited.position, now)
+        if active.ticks == 0:
+            active.first_command_ns = due_ns
+            self._is_plan_dirty = True
+        active.ticks += 1
+        self._ticks.executed(now.mono_ns)
+        return Motion(active, setpoint.position, limited.position, limited.limited, is_sent)
+
+    def _rest(self, now: Instant, due_ns: int, reading: ArmFeedback) -> Motion:
+        """Decelerate within the limits, then keep sending the held pose."""
+        assert self._limiter is not None
+        if self.states.state in (ArmState.RAMP_IN, ArmState.TRACKING):
+            if 2 * (due_ns - self._ramp_start_ns) >= self._config.ramp_ns:
+                self._needs_ramp = False  # it has met the plan; a short plan must not ramp for ever
+            self.states.fire(ArmEvent.HOLD)
+            self._ticks.hold_since(now)
+            self._is_plan_dirty = True
+        limited = self._limiter.brake()
+        is_sent = self._send(limited.position, now)
+        active = self.follower.active
+        return Motion(active, limited.position, limited.position, (), is_sent)
+
+    def _is_live(self, active: Running, due_ns: int, reading: ArmFeedback) -> bool:
+        bounds = self._config.bounds
+        return (
+            self._is_armed
+            and active.covers(due_ns, self.age_limit_ns)
+            and due_ns - reading.mono_ns <= bounds.state_ns
+            and self._ticks.error_of(reading) <= bounds.max_tracking_error_rad
+        )
+
+    def _take_over(self, now: Instant, due_ns: int) -> None:
+        pending = self.follower.pending
+        if pending is None or pending.step0_ns > due_ns:
+            return
+        ended = self.follower.switch(due_ns, self._current(due_ns))
+        pending.stalled_ticks = self._stalls.since_chunk
+        self._stalls.since_chunk = 0
+        self._is_plan_dirty = True
+        if ended is not None:
+            self._end(ended, now, f'followed by chunk {pending.chunk.chunk_id}')
+
+    def _enter_motion(self, due_ns: int) -> None:
+        state = self.states.state
+        if state is ArmState.HOLDING:
+            if self._needs_ramp:
+                self.states.fire(ArmEvent.RESUME)
+                self._ramp_start_ns = due_ns
+                assert self._limiter is not None
+                self._ramp_from = self._limiter.position.copy()
+            else:
+                self.states.fire(ArmEvent.TRACK)
+        elif state is ArmState.RAMP_IN and due_ns - self._ramp_start_ns >= self._config.ramp_ns:
+            self.states.fire(ArmEvent.TRACK)
+            self._needs_ramp = False
+        if self.states.state is not state:
+            self._ticks.hold_since(None)
+            self._is_plan_dirty = True
+
+    def _current(self, due_ns: int) -> Setpoint:
+        """Return where the arm is going: the running plan's setpoint, or the held pose."""
+        active = self.follower.active
+        is_tracking = self.states.state is ArmState.TRACKING
+        if is_tracking and active is not None and active.step0_ns <= due_ns < active.end_ns:
+            return active.path.at(due_ns)
+        assert self._limiter is not None
+        return Setpoint(self._limiter.position, self._limiter.velocity)
+
+    def _send(self, command: FloatArray, now: Instant) -> bool:
+        try:
+            return self._arm.send(command)
+        except ReflexError as error:
+            self._fault(now, str(error))
+            return False
+
+    # ---- chunks ------------------------------------------------------------------------------
+
+    def _admission(self, next_due_ns: int, step0_ns: int, observation_ns: int) -> Admission:
+        return Admission(
+            joint_names=self._arm.names, epoch=self.epoch, arm_state=self.states.state,
+            is_armed=self._is_armed, is_clock_trusted=self.clocks.is_trusted,
+            next_due_ns=next_due_ns, step0_ns=step0_ns, observation_ns=observation_ns,
+            max_age_ns=self.age_limit_ns, last_chunk_id=self._last_chunk_id,
+        )
+
+    @property
+    def age_limit_ns(self) -> int:
+        """Return the age at which an observation stops being live, ns."""
+        return self._config.age_limit_ns(self.latency.value_ns)
+
+    def _judge_seam(self, running: Running, switch_ns: int) -> tuple[RejectReason, str]:
+        """Refuse a step that is too large; out of a ramp there is none, it starts at rest."""
+        if self._needs_ramp or self._limiter is None:
+            return RejectReason.NONE, ''
+        step = running.path.at(switch_ns).position - self._current(switch_ns).position
+        worst = int(np.argmax(np.abs(step[:-1])))
+        if abs(step[worst]) <= self._config.max_seam_rad:
+            return RejectReason.NONE, ''
+        return RejectReason.SEAM, (
+            f'Seam of chunk {running.chunk.chunk_id} at {self._arm.names[worst]}: got '
+            f'{step[worst]:+.3f} rad, expected at most {self._config.max_seam_rad} rad. '
+            f'Use stitch={Stitch.BLEND.value} and check units and normalisation.'
+        )
+
+    def _covered_ns(self, chunk: ActionChunk, now_ns: int) -> int:
+        """Return the part of the chunk's inference that the plan before it covered."""
+        newest = self.follower.newest
+        start_ns = chunk.inference_start_ns
+        if newest is None or not start_ns:
+            return 0
+        until_ns = min(now_ns, newest.live_until(self.age_limit_ns))
+        return max(0, until_ns - start_ns)
+
+    def _accept(self, running: Running, next_due_ns: int, now: Instant) -> None:
+        replaced = self.follower.offer(running)
+        if replaced is not None:
+            self._end(replaced, now, f'replaced by chunk {running.chunk.chunk_id}')
+        chunk = running.chunk
+        if chunk.inference_start_ns:
+            self.latency.add(now.mono_ns - chunk.inference_start_ns)
+        # the deliberate wait for row 0 is left out: Delta would otherwise feed on itself
+        self.delta.add(next_due_ns - self.clocks.offset.to_mono(chunk.observation_stamp_ns))
+        self._ticks.accepted(now.mono_ns)
+
+    def _reject(self, chunk: ActionChunk, reason: RejectReason, text: str, now: Instant) -> None:
+        self._ticks.rejected(now.mono_ns, text)
+        self._put(self._traces.rejected(
+            chunk, reason, text, now_ns=now.mono_ns, stamp_ns=now.stamp_ns,
+        ))
+        self._is_plan_dirty = True
+
+    def _end(self, running: Running, now: Instant, text: str) -> None:
+        self._put(self._traces.ended(
+            running, self.clocks.offset, stamp_ns=now.stamp_ns, text=text,
+        ))
+
+    def _drop_plan(self, now: Instant, text: str) -> None:
+        for running in self.follower.drop():
+            self._end(running, now, text)
+
+    def _new_epoch(self, now: Instant) -> None:
+        self.epoch += 1
+        self._drop_plan(now, 'a new epoch began')
+        self._ticks.new_instruction(now.mono_ns)
+        self._publish_task(now)
+        self._is_plan_dirty = True
+
+    # ---- outputs -----------------------------------------------------------------------------
+
+    def _arm_motion(self) -> None:
+        """Leave ``enabled``: wait in ``holding`` for the first chunk, which then ramps in."""
+        self._is_armed, self._needs_ramp = True, True
+        if self.states.state is ArmState.ENABLED:
+            self.states.fire(ArmEvent.RESUME)
+            self.states.fire(ArmEvent.HOLD)
+        self._ticks.hold_since(self._clock.now())
+
+    def _seed_limiter(self) -> None:
+        limits = self._arm.limits()
+        if self._limiter is None:
+            self._limiter = Limiter(
+                limits, period_ns=self._config.period_ns, names=self._arm.names,
+            )
+        measured = self._arm.feedback().position
+        self._limiter.reset(np.clip(measured, limits.lower, limits.upper))
+
+    def _settle(self, now: Instant, reading: ArmFeedback) -> None:
+        joints = reading.velocity[:-1]
+        is_slow = bool(np.all(np.abs(joints) < self._config.settled_velocity))
+        self._ticks.settled(now, is_slow and self.is_at_rest)
+
+    def _publish_task(self, now: Instant) -> None:
+        self._task_number += 1
+        self._put(Task(self._task_number, now.stamp_ns, self.epoch, self.instruction))
+
+    def _publish_plan(self, now: Instant, due_ns: int, reading: ArmFeedback) -> None:
+        rest = self._ticks.rest
+        is_due = now.mono_ns - self._plan_at_ns >= self._config.plan_period_ns
+        if not (self._is_plan_dirty or is_due or rest != self._reported_rest):
+            return
+        self._plan_number += 1
+        self._plan_at_ns, self._is_plan_dirty, self._reported_rest = now.mono_ns, False, rest
+        held = None if self._limiter is None else self._limiter.position
+        self._put(plan_of(self._situation(()), self._ticks, self.follower, reading, held=held,
+                          offset=self.clocks.offset, number=self._plan_number, now=now,
+                          due_ns=due_ns))
+
+    def _situation(self, faults: tuple[str, ...]) -> Situation:
+        return Situation(
+            joint_names=self._arm.names, arm_state=self.states.state, epoch=self.epoch,
+            faults=faults, is_clock_trusted=self.clocks.is_trusted,
+            latency_ns=self.latency.value_ns, delta_ns=self.delta.value_ns,
+            max_age_ns=self.age_limit_ns, encoder=self.nodes.facts(ENCODER),
+            policy=self.nodes.facts(POLICY),
+        )
+
+    def _put(self, value: object | None) -> None:
+        if value is not None:
+            self._out.append(Output(value))
+
+    def _take(self) -> tuple[Output, ...]:
+        out, self._out = tuple(self._out), []
+        return out
+

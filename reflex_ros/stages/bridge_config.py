@@ -1,0 +1,56 @@
+"""Settings of the bridge stage, made from parameters by the nodes and by the virtual wiring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reflex_ros.core.cause import CauseBounds
+from reflex_ros.core.clock import MS
+from reflex_ros.core.stitch import BLEND_NS
+from reflex_ros.core.types import Mode
+
+SYNC_SLACK_NS = 200 * MS
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeConfig:
+    """Settings of the bridge.
+
+    Attributes:
+        period_ns: Control period.
+        mode: Execution mode; decides the age limit and the cause ``sync_wait``.
+        execute_steps: Rows a chunk is meant to be used for.
+        max_age_ns: Age limit of an observation; in ``sync`` L + execute_steps periods + 0.2 s.
+        ramp_ns: Duration of the ramp from the held pose into the first chunk.
+        blend_ns: Duration over which a seam is blended.
+        initial_latency_ns, initial_delta_ns: L and Delta before they are estimated.
+        max_seam_rad: Largest joint step at a switch that is accepted.
+        plan_period_ns: Longest time between two publications of the plan.
+        settled_velocity: Joint speed below which the arm counts as settled, rad/s.
+        is_autostarted: Whether activation itself is the request to move.
+        instruction: First instruction.
+        uses_sim_time: Whether ROS time comes from ``/clock``.
+        bounds: Thresholds of the causes.
+    """
+
+    period_ns: int = 20 * MS
+    mode: Mode = Mode.REFLEX
+    execute_steps: int = 5
+    max_age_ns: int = 500 * MS
+    ramp_ns: int = 500 * MS
+    blend_ns: int = BLEND_NS
+    initial_latency_ns: int = 100 * MS
+    initial_delta_ns: int = 150 * MS
+    max_seam_rad: float = 0.5
+    plan_period_ns: int = 100 * MS
+    settled_velocity: float = 0.02
+    is_autostarted: bool = True
+    instruction: str = ''
+    uses_sim_time: bool = False
+    bounds: CauseBounds = field(default_factory=CauseBounds)
+
+    def age_limit_ns(self, latency_ns: int) -> int:
+        """Return the age at which an observation stops being live."""
+        if self.mode is Mode.SYNC:
+            return latency_ns + self.execute_steps * self.period_ns + SYNC_SLACK_NS
+        return self.max_age_ns

@@ -1,0 +1,202 @@
+"""The encoder stage: picks the frames of one observation and encodes them into a block."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from reflex_ros.core.clock import MS
+from reflex_ros.core.types import CameraStatus, KvBlock, StageStatus
+from reflex_ros.stages.base import ENCODER, Output
+
+if TYPE_CHECKING:
+    from reflex_ros.core.clock import Instant
+    from reflex_ros.core.probe import Probe
+    from reflex_ros.core.types import ByteArray, Frame, Task
+    from reflex_ros.stages.base import ProbeFactory
+    from reflex_ros.stages.models import FrameEncoder
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderConfig:
+    """Settings of the encoder stage.
+
+    Attributes:
+        cameras: Names in the checkpoint's order; the first one triggers.
+        max_skew_ns: Largest spread of the frame stamps of one observation.
+        max_age_ns: Largest age of a frame.
+    """
+
+    cameras: tuple[str, ...]
+    max_skew_ns: int = 40 * MS
+    max_age_ns: int = 150 * MS
+
+
+class CameraWatch:
+    """Newest frame of one camera and how long its content has been equal."""
+
+    def __init__(self, camera: str) -> None:
+        self.camera = camera
+        self.frame: Frame | None = None
+        self._hash: int | None = None
+        self._content_since_ns = 0
+        self._equal_frames = 0
+
+    def add(self, frame: Frame) -> bool:
+        """Take a frame; False if its stamp is not newer than the last one's."""
+        if self.frame is not None and frame.stamp_ns <= self.frame.stamp_ns:
+            return False
+        self.frame = frame
+        seen = _content(frame.image)
+        if seen is not None and seen == self._hash:
+            self._equal_frames += 1
+        else:
+            self._equal_frames, self._content_since_ns = 0, frame.received_ns
+        self._hash = seen
+        return True
+
+    def restart(self) -> None:
+        """Forget the stamps after ROS time went back."""
+        self.frame = None
+
+    def status(self) -> CameraStatus:
+        """Return the camera's freshness."""
+        frame = self.frame
+        return CameraStatus(
+            self.camera, frame.stamp_ns if frame else 0, frame.received_ns if frame else 0,
+            self._content_since_ns, self._equal_frames,
+        )
+
+
+def _content(image: ByteArray | None) -> int | None:
+    return None if image is None else zlib.crc32(image.tobytes())
+
+
+class EncoderStage:
+    """Turns frames into blocks. Not thread-safe; a wiring serialises the calls.
+
+    Args:
+        config: Settings.
+        make_probe: Makes the probe of a step.
+        encoder: Encodes the images, None for blocks without payload.
+    """
+
+    def __init__(self, config: EncoderConfig, make_probe: ProbeFactory,
+                 encoder: FrameEncoder | None = None) -> None:
+        self._config = config
+        self._make_probe = make_probe
+        self._encoder = encoder
+        self._cameras = {name: CameraWatch(name) for name in config.cameras}
+        self._task: Task | None = None
+        self._encoded_epoch: int | None = None
+        self._used_stamp_ns = 0
+        self._number = self._status_number = 0
+        self._last_input_ns = self._last_output_ns = self._busy_since_ns = 0
+        self._dropped = 0
+        self._reason = ''
+        self.ring_ok = True
+
+    # ---- inputs ------------------------------------------------------------------------------
+
+    def on_frame(self, frame: Frame) -> None:
+        """Take a frame; an unknown camera or an old stamp is counted."""
+        watch = self._cameras.get(frame.camera)
+        if watch is None:
+            self._drop(f'unknown camera {frame.camera}')
+            return
+        if not watch.add(frame):
+            self._drop(f'{frame.camera}: stamp not newer than the last')
+            return
+        self._last_input_ns = frame.received_ns
+
+    def on_task(self, task: Task) -> None:
+        """Take the instruction in force; the next step encodes it."""
+        self._task = task
+
+    def restart_time(self) -> None:
+        """Forget all frames after ROS time went back."""
+        for watch in self._cameras.values():
+            watch.restart()
+        self._used_stamp_ns = 0
+
+    # ---- schedule ----------------------------------------------------------------------------
+
+    def is_due(self) -> bool:
+        """Return whether the primary camera has a frame that was not used yet."""
+        primary = self._cameras[self._config.cameras[0]].frame
+        is_new = primary is not None and primary.stamp_ns > self._used_stamp_ns
+        return self._task is not None and is_new
+
+    # ---- encoding ----------------------------------------------------------------------------
+
+    def begin(self, now: Instant) -> None:
+        """Mark the stage busy before ``step``."""
+        self._busy_since_ns = now.mono_ns
+
+    def step(self, now: Instant) -> tuple[tuple[Output, ...], Probe]:
+        """Encode the newest observation, or count why there is none.
+
+        Returns:
+            The block as output and the step's probe.
+        """
+        assert self._task is not None
+        probe = self._make_probe(now.mono_ns)
+        frames = self._observation(now)
+        if frames is None:
+            return (), probe
+        block = KvBlock(
+            number=self._number + 1, stamp_ns=frames[0].stamp_ns, epoch=self._task.epoch,
+            camera_names=tuple(f.camera for f in frames),
+            camera_stamps_ns=tuple(f.stamp_ns for f in frames),
+        )
+        if self._encoder is None:
+            with probe.span('encode'):
+                pass
+        else:
+            if self._encoded_epoch != self._task.epoch:
+                self._encoder.instruction(self._task.instruction, self._task.epoch, probe)
+                self._encoded_epoch = self._task.epoch
+            block = self._encoder.encode(block, {f.camera: f.image for f in frames}, probe)
+        self._number += 1
+        return (Output(replace(block, stages=probe.times())),), probe
+
+    def end(self, now: Instant, *, published: int) -> None:
+        """Mark the stage idle again after publication."""
+        self._busy_since_ns = 0
+        if published:
+            self._last_output_ns = now.mono_ns
+            self._reason = ''
+
+    def status(self, now: Instant) -> StageStatus:
+        """Return a sign of life."""
+        self._status_number += 1
+        return StageStatus(
+            number=self._status_number, stamp_ns=now.stamp_ns, node=ENCODER,
+            state='waiting_task' if self._task is None else 'active',
+            last_input_ns=self._last_input_ns, last_output_ns=self._last_output_ns,
+            busy_since_ns=self._busy_since_ns, sent_ns=now.mono_ns, ring_ok=self.ring_ok,
+            outputs=self._number, dropped=self._dropped, reason=self._reason,
+            epoch=self._task.epoch if self._task else 0,
+            cameras=tuple(w.status() for w in self._cameras.values()),
+        )
+
+    def _observation(self, now: Instant) -> tuple[Frame, ...] | None:
+        """Return one frame per camera, primary first; None if skew or age forbid it."""
+        frames = tuple(w.frame for w in self._cameras.values() if w.frame is not None)
+        primary = self._cameras[self._config.cameras[0]].frame
+        assert primary is not None
+        self._used_stamp_ns = primary.stamp_ns
+        missing = len(self._cameras) - len(frames)
+        stamps = [f.stamp_ns for f in frames]
+        if missing or now.stamp_ns - min(stamps) > self._config.max_age_ns:
+            self._drop('camera_age')
+            return None
+        if max(stamps) - min(stamps) > self._config.max_skew_ns:
+            self._drop('camera_skew')
+            return None
+        return frames
+
+    def _drop(self, reason: str) -> None:
+        self._dropped += 1
+        self._reason = reason

@@ -1,0 +1,152 @@
+"""The running plan: which chunk is executed now, which is next, where the arm should be.
+
+A chunk whose row 0 lies ahead waits as *pending* while the running one goes on; it takes over at
+the first tick not before its row 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from reflex_ros.core.interpolate import Setpoint, SetpointPath
+from reflex_ros.core.stitch import BLEND_NS, Seam, blend, measure_seam
+from reflex_ros.core.types import Stitch
+
+if TYPE_CHECKING:
+    from reflex_ros.core.interpolate import Path
+    from reflex_ros.core.types import ActionChunk, FloatArray
+
+
+@dataclass(slots=True)
+class Running:
+    """An accepted chunk and what became of it; times steady, ns.
+
+    Attributes:
+        chunk: The chunk. ``path``: its setpoints, stitched once it has taken over.
+        step0_ns: Instant of row 0. ``end_ns``: end of its last row's period.
+        observation_ns: Oldest frame behind it. ``accepted_ns``: when it was accepted.
+        covered_ns: Part of its inference that the plan before it covered.
+        seam: Step at the switch. ``entered_row``: -1 until it takes over.
+        first_command_ns: Due instant of its first command, 0 if none yet.
+        ticks: Ticks that executed it. ``stalled_ticks``: stalled ticks before it.
+    """
+
+    chunk: ActionChunk
+    path: Path
+    step0_ns: int
+    end_ns: int
+    observation_ns: int
+    accepted_ns: int
+    covered_ns: int = 0
+    seam: Seam | None = None
+    entered_row: int = -1
+    first_command_ns: int = 0
+    ticks: int = 0
+    stalled_ticks: int = field(default=0)
+
+    def row(self, due_ns: int) -> float:
+        """Return the fractional row that is due."""
+        return (due_ns - self.step0_ns) / self.chunk.step_period_ns
+
+    def covers(self, due_ns: int, max_age_ns: int) -> bool:
+        """Return whether the chunk is live at a tick: row in the horizon, observation young."""
+        in_rows = self.step0_ns <= due_ns < self.end_ns
+        return in_rows and due_ns - self.observation_ns <= max_age_ns
+
+    def live_until(self, max_age_ns: int) -> int:
+        """Return the steady instant at which the chunk stops being live."""
+        return min(self.end_ns, self.observation_ns + max_age_ns)
+
+
+def make_running(chunk: ActionChunk, *, step0_ns: int, observation_ns: int, accepted_ns: int,
+                 covered_ns: int) -> Running:
+    """Return an accepted chunk with its setpoint path; the gripper column is monotone-limited."""
+    rows = len(chunk.positions)
+    times = step0_ns + np.arange(rows, dtype=np.int64) * chunk.step_period_ns
+    path = SetpointPath(times, chunk.positions)
+    end_ns = int(times[-1]) + chunk.step_period_ns
+    return Running(chunk, path, step0_ns, end_ns, observation_ns, accepted_ns, covered_ns)
+
+
+class Follower:
+    """Active and pending chunk, and the setpoint of every tick. Not thread-safe.
+
+    Args:
+        blend_ns: Duration over which ``Stitch.BLEND`` removes the discontinuity.
+    """
+
+    def __init__(self, *, blend_ns: int = BLEND_NS) -> None:
+        self._blend_ns = blend_ns
+        self.active: Running | None = None
+        self.pending: Running | None = None
+
+    @property
+    def newest(self) -> Running | None:
+        """Return the newest accepted chunk."""
+        return self.pending or self.active
+
+    def offer(self, running: Running) -> Running | None:
+        """Queue an accepted chunk; return the pending one that it replaces, if any."""
+        replaced, self.pending = self.pending, running
+        return replaced
+
+    def switch(self, due_ns: int, current: Setpoint) -> Running | None:
+        """Let the pending chunk take over if its row 0 is due; return the one that ends.
+
+        Args:
+            due_ns: The tick.
+            current: Where the arm is going now, for the seam: the setpoint at this tick.
+
+        Returns:
+            The chunk that was running until now, None if none was or nothing switched.
+        """
+        if self.pending is None or self.pending.step0_ns > due_ns:
+            return None
+        ended, self.active = self.active, self.pending
+        self.pending = None
+        self._stitch(self.active, due_ns, current)
+        return ended
+
+    def setpoint(self, due_ns: int) -> Setpoint | None:
+        """Return the setpoint of the active chunk at a tick, None without one."""
+        return None if self.active is None else self.active.path.at(due_ns)
+
+    def drop(self) -> tuple[Running, ...]:
+        """Forget both chunks and return them, oldest first."""
+        dropped = tuple(r for r in (self.active, self.pending) if r is not None)
+        self.active = self.pending = None
+        return dropped
+
+    def remaining(self, due_ns: int) -> tuple[npt.NDArray[np.int64], FloatArray]:
+        """Return the setpoints not yet executed: ``int64[N]`` steady ns and ``float64[N, J]``.
+
+        From the instant at which a pending chunk takes over, its rows stand for the plan.
+        """
+        newest = self.newest
+        if self.active is None or newest is None:
+            return np.empty(0, np.int64), np.empty((0, 0))
+        period = newest.chunk.step_period_ns
+        times = np.arange(due_ns, newest.end_ns, period, dtype=np.int64)
+        if not len(times):
+            return np.empty(0, np.int64), np.empty((0, newest.chunk.positions.shape[1]))
+        return times, np.stack([self._at(int(t)).position for t in times])
+
+    def _at(self, t_ns: int) -> Setpoint:
+        """Return the setpoint that will be due at ``t_ns``; needs an active chunk."""
+        assert self.active is not None
+        if self.pending is not None and t_ns >= self.pending.step0_ns:
+            return self.pending.path.at(t_ns)
+        return self.active.path.at(t_ns)
+
+    def _stitch(self, running: Running, due_ns: int, current: Setpoint) -> None:
+        new = running.path.at(due_ns)
+        running.seam = measure_seam(current, new)
+        running.entered_row = int(running.row(due_ns))
+        if running.chunk.stitch is Stitch.BLEND:
+            running.path = blend(
+                running.path, offset=running.seam.offset, at_ns=due_ns, duration_ns=self._blend_ns,
+            )

@@ -1,0 +1,80 @@
+"""What the bridge knows of the other nodes and of the two clocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reflex_ros.core.cause import NodeFacts
+from reflex_ros.core.clock import MS, ClockOffset
+from reflex_ros.stages.base import ENCODER, POLICY
+
+if TYPE_CHECKING:
+    from reflex_ros.core.clock import Instant
+    from reflex_ros.core.types import ActionChunk, StageStatus
+
+JUMP_NS = 5 * MS
+AGREEING_CHUNKS = 3
+
+
+class NodeWatch:
+    """Newest sign of life of the encoder and the policy."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeFacts] = {}
+
+    def status(self, status: StageStatus, now_ns: int) -> None:
+        """Take a sign of life that arrived at ``now_ns`` (steady)."""
+        if status.node in (ENCODER, POLICY):
+            self._nodes[status.node] = NodeFacts(status, now_ns)
+
+    def exited(self, node: str) -> None:
+        """Note that a supervisor saw the process of ``node`` end."""
+        known = self._nodes.get(node)
+        if known is not None:
+            self._nodes[node] = NodeFacts(known.status, known.received_ns, has_exited=True)
+
+    def facts(self, node: str) -> NodeFacts | None:
+        """Return what is known of ``node``, None before its first sign of life."""
+        return self._nodes.get(node)
+
+
+class ClockWatch:
+    """Offset between the clocks; distrusts it after a jump until three chunks agree.
+
+    The plan goes on in steady time meanwhile; only the conversion of new stamps is in doubt.
+
+    Args:
+        now: First pair.
+        uses_sim_time: Whether ROS time comes from ``/clock``: then it may run at its own pace,
+            and only a step backward counts.
+    """
+
+    def __init__(self, now: Instant, *, uses_sim_time: bool = False) -> None:
+        self._uses_sim_time = uses_sim_time
+        self._last_stamp_ns = now.stamp_ns
+        self._agreeing = 0
+        self.offset = ClockOffset.at(now)
+        self.is_trusted = True
+
+    def watch(self, now: Instant) -> bool:
+        """Compare a new pair; return True if simulated time went back (a new epoch)."""
+        seen = ClockOffset.at(now)
+        went_back = now.stamp_ns < self._last_stamp_ns - JUMP_NS
+        self._last_stamp_ns = now.stamp_ns
+        if self._uses_sim_time:
+            self.offset = seen
+            return went_back
+        if abs(seen.offset_ns - self.offset.offset_ns) > JUMP_NS:
+            self.is_trusted = False
+            self._agreeing = 0
+        self.offset = seen
+        return False
+
+    def chunk(self, chunk: ActionChunk) -> None:
+        """Let a chunk vote: its own pair of clock readings must agree with the present offset."""
+        if self.is_trusted:
+            return
+        seen = chunk.inference_start_stamp_ns - chunk.inference_start_ns
+        is_agreeing = abs(seen - self.offset.offset_ns) <= JUMP_NS
+        self._agreeing = self._agreeing + 1 if is_agreeing else 0
+        self.is_trusted = self._agreeing >= AGREEING_CHUNKS

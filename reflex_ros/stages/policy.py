@@ -1,0 +1,306 @@
+"""The policy stage: decides when an inference starts, for which instant, and makes the chunk."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reflex_ros.core.clock import MS, S
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.future_state import predict
+from reflex_ros.core.schedule import (
+    RowZero,
+    Switches,
+    inference_due_at,
+    step0_and_state_at,
+)
+from reflex_ros.core.types import (
+    ActionChunk,
+    Fate,
+    Mode,
+    Plan,
+    StageStatus,
+    StageTime,
+    StateSource,
+    Stitch,
+)
+from reflex_ros.stages.base import POLICY, Output
+from reflex_ros.stages.models import InferRequest
+
+if TYPE_CHECKING:
+    from reflex_ros.core.clock import Instant
+    from reflex_ros.core.probe import Probe
+    from reflex_ros.core.types import ChunkTrace, FloatArray, KvBlock, SimTruth, Task
+    from reflex_ros.stages.base import ProbeFactory
+    from reflex_ros.stages.models import ChunkModel
+
+REFLECT_NS = 1 * S
+"""After this long a chunk that the plan never mentions counts as lost."""
+FIRST_ID_GAP = 1000
+"""A restarted policy skips ids that its predecessor may have used unseen."""
+STATES_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConfig:
+    """Settings of the policy stage.
+
+    Attributes:
+        mode: Execution mode; ``sync`` publishes only the rows that are to be executed.
+        switches: What the mode is made of.
+        execute_steps: Rows used before replacement.
+        margin_steps: See ``core.schedule.inference_due_at``.
+        delay_ns: Inference start to publication is padded to this.
+        pair: Forces row 0's instant; None for the pair that the state asks for.
+        max_tracking_error_rad: Above it the measured state is used instead of the prediction.
+        latency_ns: L until the plan tells one.
+    """
+
+    mode: Mode
+    switches: Switches
+    execute_steps: int = 5
+    margin_steps: int = 0
+    delay_ns: int = 0
+    pair: RowZero | None = None
+    max_tracking_error_rad: float = 0.25
+    latency_ns: int = 100 * MS
+
+
+class StateBuffer:
+    """Measured joint states by ROS time; answers with the state at a past instant."""
+
+    def __init__(self) -> None:
+        self._states: deque[tuple[int, FloatArray]] = deque(maxlen=STATES_KEPT)
+
+    def add(self, stamp_ns: int, position: FloatArray) -> None:
+        """Take one state; a stamp that is not newer than the last is ignored."""
+        if self._states and stamp_ns <= self._states[-1][0]:
+            if stamp_ns > self._states[-1][0] - S:
+                return
+            self._states.clear()  # ROS time went back
+        self._states.append((stamp_ns, position))
+
+    def at(self, stamp_ns: int) -> FloatArray | None:
+        """Return ``float64[J]`` at ``stamp_ns``, linear between samples, clamped outside."""
+        if not self._states:
+            return None
+        before = self._states[0]
+        for sample in self._states:
+            if sample[0] >= stamp_ns:
+                return _between(before, sample, stamp_ns)
+            before = sample
+        return before[1]
+
+
+def _between(a: tuple[int, FloatArray], b: tuple[int, FloatArray], stamp_ns: int) -> FloatArray:
+    if b[0] <= a[0]:
+        return b[1]
+    share = min(1.0, max(0.0, (stamp_ns - a[0]) / (b[0] - a[0])))
+    return np.asarray(a[1] + share * (b[1] - a[1]))
+
+
+class PolicyStage:
+    """Turns blocks into chunks. Not thread-safe; ``step`` may run while inputs arrive only if the
+    wiring serialises them.
+
+    Args:
+        model: The policy.
+        config: Settings.
+        make_probe: Makes the probe of a step.
+
+    Raises:
+        ConfigError: The model cannot do what the switches ask for.
+    """
+
+    def __init__(self, model: ChunkModel, config: PolicyConfig, make_probe: ProbeFactory) -> None:
+        if config.switches.stitch is Stitch.RTC:
+            raise ConfigError(
+                "chunk.stitch: got 'rtc', expected 'replace' or 'blend': this policy has no "
+                'guided inpainting. Choose blend.'
+            )
+        self._model = model
+        self._config = config
+        self._make_probe = make_probe
+        self._states = StateBuffer()
+        self._plan: Plan | None = None
+        self._block: KvBlock | None = None
+        self._epoch: int | None = None
+        self._last_block_used = self._last_id = 0
+        self._seen_id = 0
+        self._unreflected: tuple[int, int] | None = None
+        self._numbers = {'chunk': 0, 'status': 0}
+        self._last_input_ns = self._last_output_ns = self._busy_since_ns = 0
+        self._dropped = 0
+        self._reason = ''
+        self.fallbacks = 0
+        """Inferences that used the measured state because no prediction was possible."""
+
+    # ---- inputs ------------------------------------------------------------------------------
+
+    def on_block(self, block: KvBlock, now: Instant) -> None:
+        """Take a block; only the newest counts."""
+        if self._epoch is not None and block.epoch != self._epoch:
+            self._drop(f'block of epoch {block.epoch}, current is {self._epoch}')
+            return
+        if self._block is not None and block.number < self._block.number:
+            self._last_block_used = 0  # the encoder was restarted and counts from 1 again
+        self._block = block
+        self._last_input_ns = now.mono_ns
+
+    def on_plan(self, plan: Plan) -> None:
+        """Take the bridge's plan."""
+        self._plan = plan
+        self._seen_id = max(self._seen_id, plan.active_chunk_id)
+        if self._unreflected and plan.active_chunk_id >= self._unreflected[0]:
+            self._unreflected = None
+
+    def on_trace(self, trace: ChunkTrace) -> None:
+        """Take the fate of a chunk: a rejected one is no longer waited for."""
+        self._seen_id = max(self._seen_id, trace.chunk_id)
+        is_over = trace.fate is not Fate.EXECUTED
+        if self._unreflected and is_over and trace.chunk_id >= self._unreflected[0]:
+            self._unreflected = None
+
+    def on_task(self, task: Task) -> None:
+        """Take the instruction in force; blocks of another epoch are dead."""
+        if self._epoch != task.epoch:
+            self._block = None
+        self._epoch = task.epoch
+
+    def on_truth(self, truth: SimTruth) -> None:
+        """Take the simulator's truth (``oracle``)."""
+        self._model.truth(truth)
+
+    def on_joint_state(self, stamp_ns: int, position: FloatArray) -> None:
+        """Take a measured state."""
+        self._states.add(stamp_ns, position)
+
+    # ---- schedule ----------------------------------------------------------------------------
+
+    def due_at(self, now: Instant) -> int | None:
+        """Return the ROS time at which an inference becomes due, None while an input is missing.
+
+        A value that is not in the future means: step now.
+        """
+        block = self._block
+        if block is None or self._states.at(block.stamp_ns) is None:
+            return None
+        return inference_due_at(
+            self._plan, switches=self._config.switches,
+            execute_steps=self._config.execute_steps, period_ns=self._model.step_period_ns,
+            margin_steps=self._config.margin_steps,
+            newest_oldest_stamp_ns=min(block.camera_stamps_ns),
+            last_block_used=self._last_block_used, block_number=block.number,
+            inflight=self._is_inflight(now),
+        )
+
+    def _is_inflight(self, now: Instant) -> bool:
+        if self._unreflected is None or self._config.switches.request == 'continuous':
+            return False
+        return now.mono_ns - self._unreflected[1] < REFLECT_NS
+
+    # ---- inference ---------------------------------------------------------------------------
+
+    def begin(self, now: Instant) -> None:
+        """Mark the stage busy before ``step``; a separate call so that its status can say so."""
+        self._busy_since_ns = now.mono_ns
+
+    def step(self, now: Instant) -> tuple[tuple[Output, ...], Probe]:
+        """Run one inference on the newest block.
+
+        Returns:
+            The chunk as output (none if the block was gone) and the step's probe; the output is
+            not to be published before ``max(probe.ready_ns, not_before_ns)``.
+        """
+        assert self._block is not None
+        block, probe = self._block, self._make_probe(now.mono_ns)
+        self._last_block_used = block.number
+        source, state, step0, state_at = self._state_for(block, now)
+        chunk_id = self._next_id()
+        request = InferRequest(block, chunk_id, state, step0)
+        positions = self._model.infer(request, probe)
+        if positions is None:
+            self._drop(f'block {block.number} was gone')
+            return (), probe
+        self._last_id = chunk_id
+        chunk = self._chunk(block, now, probe, chunk_id, positions, source, state, step0, state_at)
+        not_before_ns = now.mono_ns + self._config.delay_ns
+        self._unreflected = (chunk_id, max(probe.ready_ns, not_before_ns))
+        return (Output(chunk, not_before_ns=not_before_ns),), probe
+
+    def end(self, now: Instant, *, published: int) -> None:
+        """Mark the stage idle again after publication."""
+        self._busy_since_ns = 0
+        if published:
+            self._last_output_ns = now.mono_ns
+            self._reason = ''
+
+    def status(self, now: Instant) -> StageStatus:
+        """Return a sign of life."""
+        self._numbers['status'] += 1
+        missing = 'waiting_block' if self._block is None else 'active'
+        return StageStatus(
+            number=self._numbers['status'], stamp_ns=now.stamp_ns, node=POLICY, state=missing,
+            last_input_ns=self._last_input_ns, last_output_ns=self._last_output_ns,
+            busy_since_ns=self._busy_since_ns, sent_ns=now.mono_ns, ring_ok=self._model.ring_ok,
+            outputs=self._numbers['chunk'], dropped=self._dropped, reason=self._reason,
+            epoch=self._epoch or 0,
+        )
+
+    def _state_for(self, block: KvBlock, now: Instant) -> tuple[StateSource, FloatArray, int, int]:
+        latency_ns = self._plan.latency_ns if self._plan else self._config.latency_ns
+        first_ns = now.stamp_ns + max(latency_ns, self._config.delay_ns)
+        source = self._config.switches.state_source
+        state: FloatArray | None = None
+        if source is StateSource.PREDICTED:
+            state = predict(self._plan, first_ns, epoch=block.epoch,
+                            max_tracking_error_rad=self._config.max_tracking_error_rad)
+            if state is None:
+                self.fallbacks += 1
+                source = StateSource.MEASURED
+        if state is None:
+            state = self._states.at(block.stamp_ns)
+        assert state is not None
+        step0, state_at = step0_and_state_at(
+            source, observation_stamp_ns=block.stamp_ns, first_execution_stamp_ns=first_ns,
+            pair=self._config.pair,
+        )
+        return source, state, step0, state_at
+
+    def _chunk(self, block: KvBlock, now: Instant, probe: Probe, chunk_id: int,
+               positions: FloatArray, source: StateSource, state: FloatArray, step0: int,
+               state_at: int) -> ActionChunk:
+        self._numbers['chunk'] += 1
+        rows = positions
+        if self._config.mode is Mode.SYNC:
+            rows = positions[: self._config.execute_steps]
+        return ActionChunk(
+            number=self._numbers['chunk'], chunk_id=chunk_id, block_number=block.number,
+            epoch=block.epoch, observation_stamp_ns=block.stamp_ns,
+            newest_stamp_ns=max(block.camera_stamps_ns),
+            oldest_stamp_ns=min(block.camera_stamps_ns),
+            step0_at_ns=step0, state_at_ns=state_at,
+            step_period_ns=self._model.step_period_ns,
+            execute_steps=self._config.execute_steps, joint_names=self._model.joint_names,
+            positions=rows, predicted_state=state, stitch=self._config.switches.stitch,
+            entry=self._config.switches.entry, state_source=source,
+            inference_start_ns=now.mono_ns, inference_start_stamp_ns=now.stamp_ns,
+            stages=(*block.stages, *probe.times(), *self._padding(now, probe)),
+        )
+
+    def _padding(self, now: Instant, probe: Probe) -> tuple[StageTime, ...]:
+        """Return the injected delay as a stage of its own, none if the inference was longer."""
+        until_ns, ready_ns = now.mono_ns + self._config.delay_ns, probe.ready_ns
+        return (StageTime('delay_pad', ready_ns, until_ns),) if until_ns > ready_ns else ()
+
+    def _next_id(self) -> int:
+        if self._last_id == 0 and self._seen_id:
+            return self._seen_id + FIRST_ID_GAP
+        return max(self._last_id, self._seen_id) + 1
+
+    def _drop(self, reason: str) -> None:
+        self._dropped += 1
+        self._reason = reason

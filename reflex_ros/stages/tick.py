@@ -1,0 +1,258 @@
+"""What one tick was: its facts, its record, and the plan that is published beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reflex_ros.core.cause import ChunkFacts, NodeFacts, TickFacts, decide, is_in_motion, is_live
+from reflex_ros.core.clock import MS
+from reflex_ros.core.interpolate import Setpoint
+from reflex_ros.core.types import ArmState, ControlTick, Plan
+
+if TYPE_CHECKING:
+    from reflex_ros.core.clock import ClockOffset, Instant
+    from reflex_ros.core.ledger import LedgerWriter
+    from reflex_ros.core.types import ArmFeedback, FloatArray
+    from reflex_ros.stages.bridge_config import BridgeConfig
+    from reflex_ros.stages.follower import Follower, Running
+
+ENCODE_NS = 100 * MS
+"""An encoder busy for longer is late."""
+
+_EMPTY = np.empty(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """What a tick did.
+
+    Attributes:
+        running: Active chunk, None if none. ``setpoint``: wanted, ``command``: after limits.
+        limited: Joints whose command the limiter changed. ``is_sent``: handed to the bus.
+    """
+
+    running: Running | None = None
+    setpoint: FloatArray = field(default_factory=lambda: _EMPTY)
+    command: FloatArray = field(default_factory=lambda: _EMPTY)
+    limited: tuple[str, ...] = ()
+    is_sent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The bridge at a tick; durations in ns."""
+
+    joint_names: tuple[str, ...]
+    arm_state: ArmState
+    epoch: int
+    faults: tuple[str, ...]
+    is_clock_trusted: bool
+    latency_ns: int
+    delta_ns: int
+    max_age_ns: int
+    encoder: NodeFacts | None
+    policy: NodeFacts | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Since when the arm holds and is settled, ROS time, 0 = it does not."""
+
+    hold_since_ns: int = 0
+    settled_since_ns: int = 0
+
+
+class TickBook:
+    """Remembers what decides a tick, makes its record and writes the ledger.
+
+    Args:
+        config: Settings of the bridge.
+        ledger: Where every record goes, None for none.
+    """
+
+    def __init__(self, config: BridgeConfig, ledger: LedgerWriter | None) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._number = 0
+        self._next_index = 0
+        self._has_tracked = self._is_operator_hold = False
+        self._resumed_ns = self._instruction_ns = self._hold_ns = 0
+        self._last_chunk_ns = self._last_accept_ns = self._last_reject_ns = 0
+        self._is_stopped = False
+        self._last_command: FloatArray | None = None
+        self.last_reject = ''
+        self.rest = Rest()
+
+    # ---- events ------------------------------------------------------------------------------
+
+    def operator_hold(self, is_held: bool, now_ns: int) -> None:
+        """Note that the operator holds or resumes."""
+        self._is_operator_hold = is_held
+        self._resumed_ns = 0 if is_held else now_ns
+
+    def new_instruction(self, now_ns: int) -> None:
+        """Note a new epoch."""
+        self._instruction_ns = now_ns
+
+    def stop(self) -> None:
+        """Note the stop request; from here on nothing counts as motion."""
+        self._is_stopped = True
+        self._is_operator_hold = True
+
+    def hold_since(self, now: Instant | None) -> None:
+        """Note that the bridge began to hold, or with None that it moves again."""
+        self._hold_ns = 0 if now is None else now.mono_ns
+        self.rest = Rest() if now is None else Rest(now.stamp_ns, 0)
+
+    def settled(self, now: Instant, is_settled: bool) -> None:
+        """Note whether the joints rest while the bridge holds."""
+        since = self.rest.settled_since_ns
+        if not self.rest.hold_since_ns or not is_settled:
+            self.rest = replace(self.rest, settled_since_ns=0)
+        elif not since:
+            self.rest = replace(self.rest, settled_since_ns=now.stamp_ns)
+
+    def seen_chunk(self, now_ns: int) -> None:
+        """Note the receipt of a chunk, whatever becomes of it."""
+        self._last_chunk_ns = now_ns
+
+    def accepted(self, now_ns: int) -> None:
+        """Note an accepted chunk."""
+        self._last_accept_ns = now_ns
+
+    def rejected(self, now_ns: int, text: str) -> None:
+        """Note a rejected chunk and why."""
+        self._last_reject_ns = now_ns
+        self.last_reject = text
+
+    def executed(self, now_ns: int) -> None:
+        """Note a tick that executed a chunk: it answers a resume or a new instruction."""
+        del now_ns
+        self._has_tracked = True
+        self._resumed_ns = self._instruction_ns = 0
+
+    # ---- records -----------------------------------------------------------------------------
+
+    def error_of(self, reading: ArmFeedback) -> float:
+        """Return the largest joint error between the last command and the measured state, rad."""
+        if self._last_command is None:
+            return 0.0
+        return float(np.max(np.abs(self._last_command[:-1] - reading.position[:-1])))
+
+    def record(self, at: Situation, motion: Motion, reading: ArmFeedback, *, now: Instant,
+               due_ns: int, index: int) -> tuple[ControlTick, ...]:
+        """Return the record of this tick, preceded by one for each skipped instant."""
+        period_ns = self._config.period_ns
+        skipped = [
+            self._one(at, replace(motion, is_sent=False), reading, now=now, index=i,
+                      due_ns=due_ns - (index - i) * period_ns)
+            for i in range(self._next_index, index)
+        ]
+        tick = self._one(at, motion, reading, now=now, due_ns=due_ns, index=index)
+        if len(motion.command):
+            self._last_command = motion.command
+        self._next_index = index + 1
+        return (*skipped, tick)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _one(self, at: Situation, motion: Motion, reading: ArmFeedback, *, now: Instant,
+             due_ns: int, index: int) -> ControlTick:
+        error = self.error_of(reading)
+        facts = self._facts(at, motion, reading, error, due_ns=due_ns, late_ns=now.mono_ns - due_ns)
+        verdict, cause = decide(facts)
+        running = motion.running
+        self._number += 1
+        tick = ControlTick(
+            number=self._number,
+            stamp_ns=now.stamp_ns - (now.mono_ns - due_ns),
+            index=index, due_ns=due_ns, late_ns=now.mono_ns - due_ns,
+            verdict=verdict, cause=cause, arm_state=at.arm_state, epoch=at.epoch,
+            chunk_id=running.chunk.chunk_id if running else 0,
+            row=running.row(due_ns) if running else -1.0,
+            is_sent=motion.is_sent,
+            in_motion=is_in_motion(at.arm_state, cause) and not self._is_stopped,
+            is_covered=is_live(facts),
+            observation_age_ns=due_ns - running.observation_ns if running else -1,
+            tracking_error=error,
+            setpoint=motion.setpoint, command=motion.command, measured=reading.position,
+        )
+        if self._ledger is not None:
+            self._ledger.append(tick)
+        return tick
+
+    def _facts(self, at: Situation, motion: Motion, reading: ArmFeedback, error: float, *,
+               due_ns: int, late_ns: int) -> TickFacts:
+        running = motion.running
+        chunk = None
+        if running is not None:
+            chunk = ChunkFacts(
+                running.chunk.epoch, running.row(due_ns), len(running.chunk.positions),
+                due_ns - running.observation_ns,
+            )
+        return TickFacts(
+            now_ns=due_ns, arm_state=at.arm_state, late_ns=late_ns, epoch=at.epoch, chunk=chunk,
+            has_tracked=self._has_tracked, limited=motion.limited, faults=at.faults,
+            feedback_ns=reading.mono_ns, tracking_error_rad=error,
+            is_operator_hold=self._is_operator_hold, resumed_ns=self._resumed_ns,
+            instruction_ns=self._instruction_ns, is_clock_distrusted=not at.is_clock_trusted,
+            mode=self._config.mode, hold_ns=self._hold_ns, latency_ns=at.latency_ns,
+            delta_ns=at.delta_ns, encode_ns=ENCODE_NS, last_chunk_ns=self._last_chunk_ns,
+            last_accept_ns=self._last_accept_ns, last_reject_ns=self._last_reject_ns,
+            encoder=at.encoder, policy=at.policy,
+            bounds=replace(self._config.bounds, max_age_ns=at.max_age_ns),
+        )
+
+
+def ramp(origin: FloatArray, target: Setpoint, share: float, duration_ns: int) -> Setpoint:
+    """Return the setpoint between a held pose and a moving target; smooth at both ends.
+
+    Args:
+        origin: ``float64[J]`` held pose.
+        target: Setpoint of the chunk.
+        share: Part of the ramp that has passed, clamped to 0..1.
+        duration_ns: Duration of the ramp.
+    """
+    u = min(1.0, max(0.0, share))
+    s = u**3 * (10.0 - 15.0 * u + 6.0 * u * u)
+    ds = 30.0 * u * u * (1.0 - u) ** 2 / (duration_ns / 1e9)
+    gap = target.position - origin
+    return Setpoint(origin + s * gap, s * target.velocity + ds * gap)
+
+
+def plan_of(at: Situation, book: TickBook, follower: Follower, reading: ArmFeedback, *,
+            held: FloatArray | None, offset: ClockOffset, number: int, now: Instant,
+            due_ns: int) -> Plan:
+    """Return the plan message: active chunk, rests, delays and the setpoints still to come."""
+    active = follower.active
+    times, rows = follower.remaining(due_ns)
+    if at.arm_state is not ArmState.TRACKING or not len(times):
+        pose = reading.position if held is None else held
+        times, rows = np.array([due_ns], np.int64), pose[None, :].copy()
+    last = pose_error(held, reading)
+    return Plan(
+        number=number, stamp_ns=now.stamp_ns, epoch=at.epoch, arm_state=at.arm_state,
+        joint_names=at.joint_names,
+        active_chunk_id=active.chunk.chunk_id if active else 0,
+        active_since_ns=offset.to_stamp(active.first_command_ns)
+        if active and active.first_command_ns else 0,
+        entered_row=active.entered_row if active else -1,
+        plan_end_ns=offset.to_stamp(active.end_ns) if active else 0,
+        hold_since_ns=book.rest.hold_since_ns, settled_since_ns=book.rest.settled_since_ns,
+        last_reject=book.last_reject, latency_ns=at.latency_ns, delta_ns=at.delta_ns,
+        measured_stamp_ns=offset.to_stamp(reading.mono_ns), measured=reading.position,
+        tracking_error=last, setpoint_stamps_ns=times + offset.offset_ns, setpoints=rows,
+    )
+
+
+def pose_error(command: FloatArray | None, reading: ArmFeedback) -> FloatArray:
+    """Return ``float64[J]`` command minus measured; nan without a command."""
+    if command is None:
+        return np.full(len(reading.position), np.nan)
+    return np.asarray(command - reading.position)
