@@ -1,0 +1,57 @@
+# Everything a user or a developer runs; `make` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Torch would otherwise start a thread per core and fight the control loop for them.
+export OMP_WAIT_POLICY ?= PASSIVE
+
+# make demo MODE=reflex|sync|async_naive POLICY=tiny|oracle DELAY_MS=80 DURATION=30 SEED=1 VIEW=1
+MODE ?=
+POLICY ?=
+DELAY_MS ?=
+DURATION ?=
+SEED ?=
+VIEW ?=
+PYTEST_ARGS ?=
+
+.PHONY: help setup demo test lint type docs soak gpu clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@echo 'demo takes MODE POLICY DELAY_MS DURATION SEED VIEW, e.g. make demo MODE=sync DELAY_MS=80'
+
+setup:  ## virtual environment, packages, messages, entry points (repeat at will)
+	@requirements/setup.sh $(VENV)
+
+$(BIN)/reflex-ros:
+	@requirements/setup.sh $(VENV)
+
+demo: $(BIN)/reflex-ros  ## run the nodes against a simulated arm
+	@$(BIN)/reflex-ros demo $(if $(MODE),--mode $(MODE)) $(if $(POLICY),--policy $(POLICY)) \
+	  $(if $(DELAY_MS),--delay-ms $(DELAY_MS)) $(if $(DURATION),--duration $(DURATION)) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(filter-out 0,$(VIEW)),--view)
+
+test: lint type  ## lint, types and every test that needs no GPU, arm or hours
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(BIN)/reflex-ros  ## style
+	$(BIN)/ruff check .
+
+type: $(BIN)/reflex-ros  ## static types
+	$(BIN)/mypy
+
+docs: $(BIN)/reflex-ros  ## write the generated documents
+	$(BIN)/python -c "from pathlib import Path; from reflex_ros.core.params import to_markdown; \
+	  Path('docs/parameters.md').write_text(to_markdown(), encoding='utf-8')"
+
+soak: $(BIN)/reflex-ros  ## tests that run for minutes to hours
+	$(BIN)/python -m pytest -m 'soak and not gpu and not hardware' --timeout=0 $(PYTEST_ARGS)
+
+gpu: $(BIN)/reflex-ros  ## tests that need an NVIDIA GPU
+	$(BIN)/python -m pytest -m 'gpu and not hardware' $(PYTEST_ARGS)
+
+clean:  ## remove caches and build folders (the virtual environment and runs/ stay)
+	rm -rf build install log .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
