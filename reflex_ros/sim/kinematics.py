@@ -24,6 +24,9 @@ into its stop."""
 LEAN_RAD = 0.5
 """Outward lean of the gripper in the follow tasks; strictly down is out of reach past 0.36 m."""
 
+MAX_STEP_RAD = 0.3
+"""Largest turn of a joint in one iteration of the inverse kinematics."""
+
 LOWER, UPPER = (tuple(column) for column in zip(*JOINT_RANGE, strict=True))
 
 
@@ -138,7 +141,7 @@ class Kinematics:
         self._jac_r = np.zeros((3, self._model.nv))
 
     def tip(self, joints_rad: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Return tool point float64[3] (m) and attitude float64[3, 3] at ``joints_rad``; copies."""
+        """Return tool point float64[3] (m) and attitude float64[3, 3]; copies."""
         self._pose(joints_rad)
         return self._data.site_xpos[self._tip].copy(), self._attitude().copy()
 
@@ -165,9 +168,8 @@ class Kinematics:
         for _ in range(iterations):
             self._pose(joints)
             mujoco.mj_comPos(self._model, self._data)
-            step = self._step(position, attitude)
-            largest = np.abs(step).max()
-            joints = np.clip(joints + step * min(1.0, 0.3 / max(largest, 1e-12)), LOWER, UPPER)
+            mujoco.mj_jacSite(self._model, self._data, self._jac_p, self._jac_r, self._tip)
+            joints = joints + self._limited_step(joints, position, attitude)
         return joints
 
     def _pose(self, joints_rad: npt.ArrayLike) -> None:
@@ -177,16 +179,38 @@ class Kinematics:
     def _attitude(self) -> FloatArray:
         return np.asarray(self._data.site_xmat[self._tip]).reshape(3, 3)
 
-    def _step(self, position: FloatArray, attitude: FloatArray | None) -> FloatArray:
-        """Return one undamped position step plus the damped attitude step in its null space."""
-        mujoco.mj_jacSite(self._model, self._data, self._jac_p, self._jac_r, self._tip)
-        jac = self._jac_p[:, :6]
+    def _limited_step(self, joints: FloatArray, position: FloatArray,
+                      attitude: FloatArray | None) -> FloatArray:
+        """Return a step that ends inside the limits.
+
+        A joint that would leave its range stops there and the others take over its part of the
+        point's way; cutting it off afterwards would let the point drift.
+        """
+        fixed = np.zeros(6)
+        free = np.ones(6, dtype=bool)
+        for _ in range(3):
+            step = fixed + self._step(position, attitude, fixed, free)
+            step *= min(1.0, MAX_STEP_RAD / max(float(np.abs(step).max()), 1e-12))
+            inside = np.clip(joints + step, LOWER, UPPER) - joints
+            leaves = free & (np.abs(inside - step) > 1e-12)
+            if not leaves.any():
+                break
+            fixed[leaves] = inside[leaves]
+            free &= ~leaves
+        return np.asarray(inside)
+
+    def _step(self, position: FloatArray, attitude: FloatArray | None, fixed: FloatArray,
+              free: npt.NDArray[np.bool_]) -> FloatArray:
+        """Return the step of the free joints: undamped for the point, damped for the attitude."""
+        jac, turn = self._jac_p[:, :6] * free, self._jac_r[:, :6] * free
         pinv = jac.T @ np.linalg.inv(jac @ jac.T + 1e-5 * np.eye(3))
-        step = pinv @ (position - self._data.site_xpos[self._tip])
+        way = position - self._data.site_xpos[self._tip] - self._jac_p[:, :6] @ fixed
+        step = pinv @ way
         if attitude is not None:
-            null = np.eye(6) - pinv @ jac
-            turn = self._jac_r[:, :6] @ null
+            null = np.diag(free.astype(np.float64)) - pinv @ jac
+            rest = turn @ null
+            damped = rest @ rest.T + 0.02 * np.eye(3)
             error = (0.5 * np.cross(self._attitude(), attitude, axis=0).sum(axis=1)
-                     - self._jac_r[:, :6] @ step)
-            step = step + null @ (turn.T @ np.linalg.solve(turn @ turn.T + 0.02 * np.eye(3), error))
+                     - turn @ step - self._jac_r[:, :6] @ fixed)
+            step = step + null @ (rest.T @ np.linalg.solve(damped, error))
         return np.asarray(step)

@@ -64,18 +64,18 @@ _NO_CONTACT = (('base', 'link1'), ('base', 'link2'), ('link1', 'link2'), ('link2
                ('link1', 'link3'), ('link3', 'link4'), ('link3', 'link5'), ('link4', 'link5'),
                ('link5', 'link6'), ('link4', 'link6'))
 
-_HAND = f'''\
+_HAND = f"""\
 <site name="tip" pos="0 0 {TIP_OFFSET_M}" size=".006" rgba="0 1 0 0"/>
 <camera name="wrist" pos=".07 0 .02" xyaxes="0 1 0 1 0 .25" fovy="75"/>
-'''
-_FINGER = '''\
+"""
+_FINGER = """\
 <body name="finger_{side}" pos="0 0 .135" gravcomp="1">
 <joint name="finger_{side}" class="finger" axis="0 {sign} 0" range="0 .035"/>
 <geom class="pad" pos="0 {offset} -.03" size=".010 .004 .030" rgba=".75 .75 .78 1" mass=".03"/>
 </body>
-'''
+"""
 
-_HEAD = '''\
+_HEAD = """\
 <compiler angle="radian" autolimits="true"/>
 <option timestep="{timestep_s}" integrator="implicitfast" cone="elliptic" impratio="10"/>
 <visual>
@@ -91,9 +91,9 @@ _HEAD = '''\
 <default class="static"><geom contype="1" conaffinity="3"/></default>
 <default class="drawer"><geom contype="1" conaffinity="2"/></default>
 </default>
-'''
+"""
 
-_ROOM = '''\
+_ROOM = """\
 <light pos=".3 -.5 1.5" dir="0 .3 -1" diffuse=".7 .7 .7" castshadow="false"/>
 <light pos=".3 .6 1.2" dir="0 -.4 -1" diffuse=".4 .4 .4" castshadow="false"/>
 <geom name="table" class="static" type="box" pos=".3 0 -.02" size=".45 .5 .02"
@@ -101,9 +101,9 @@ _ROOM = '''\
 <camera name="front" pos=".95 0 .55" xyaxes="0 1 0 -.58 0 .81" fovy="50"/>
 <camera name="main" pos=".80 0 .75" xyaxes="0 1 0 -.80 0 .598" fovy="38"/>
 <camera name="side" pos=".33 -.75 .55" xyaxes="1 0 0 0 .55 .83" fovy="50"/>
-'''
+"""
 
-_PROPS = '''\
+_PROPS = """\
 <body name="cube" pos=".32 .05 .02"><freejoint name="cube"/>
 <geom name="cube" class="static" type="box" size=".018 .018 .018" mass=".05"
  rgba=".1 .35 .9 1" condim="4" friction="1.2 .02 .001"/>
@@ -122,8 +122,10 @@ _PROPS = '''\
 <geom class="static" type="box" size=".08 .004 .06" pos="0 -.10 .066" rgba=".5 .4 .3 1"/>
 <body name="drawer" pos="-.02 0 .07">
 <joint name="drawer" type="slide" axis="-1 0 0" range="0 .14" damping="6" frictionloss=".4"/>
-<geom class="drawer" type="box" size=".06 .085 .004" pos="0 0 -.045" rgba=".65 .5 .35 1" mass=".1"/>
-<geom class="drawer" type="box" size=".005 .09 .05" pos="-.07 0 0" rgba=".65 .5 .35 1" mass=".1"/>
+<geom class="drawer" type="box" size=".06 .085 .004" pos="0 0 -.045"
+ rgba=".65 .5 .35 1" mass=".1"/>
+<geom class="drawer" type="box" size=".005 .09 .05" pos="-.07 0 0"
+ rgba=".65 .5 .35 1" mass=".1"/>
 <geom name="handle" class="drawer" type="capsule" size=".007" fromto="-.12 -.03 0 -.12 .03 0"
  rgba=".9 .8 .1 1" mass=".03" condim="4" friction="1.5 .02 .001"/>
 <geom class="drawer" type="capsule" size=".005" fromto="-.12 -.03 0 -.07 -.03 0"
@@ -136,7 +138,7 @@ _PROPS = '''\
 <body name="target" mocap="true" pos=".35 0 .2">
 <geom name="target" type="sphere" size=".024" rgba=".95 .1 .75 1" contype="0" conaffinity="0"/>
 </body>
-'''
+"""
 
 
 def dh_table(dh: Dh = 'new') -> tuple[DhRow, ...]:
@@ -146,8 +148,8 @@ def dh_table(dh: Dh = 'new') -> tuple[DhRow, ...]:
         ConfigError: Unknown variant.
     """
     if dh not in OFFSETS_DEG:
-        raise ConfigError(f"DH variant: got {dh!r}, expected 'new' or 'old'. Use 'new' for firmware"
-                          ' from 1.6-3 on.')
+        raise ConfigError(f'DH variant: got {dh!r}, expected one of {list(OFFSETS_DEG)}.'
+                          ' Use new for firmware from 1.6-3 on.')
     shoulder, elbow = (offset * DEG for offset in OFFSETS_DEG[dh])
     return (DhRow(0.0, 0.0, 0.0, 0.123), DhRow(-90 * DEG, 0.0, shoulder, 0.0),
             DhRow(0.0, 0.28503, elbow, 0.0), DhRow(90 * DEG, -0.02198, 0.0, 0.25075),
@@ -172,8 +174,8 @@ def _arm(dh: Dh) -> str:
     for i, row in enumerate(dh_table(dh)):
         low, high = JOINT_RANGE[i]
         parts.append(f'<body name="link{i + 1}" {_pose(row)} gravcomp="1">\n'
-                     f'<joint name="joint{i + 1}" class="arm" axis="0 0 1" range="{low} {high}"/>\n'
-                     f'<geom class="link" {_LINKS[i]}/>\n')
+                     f'<joint name="joint{i + 1}" class="arm" axis="0 0 1"'
+                     f' range="{low} {high}"/>\n<geom class="link" {_LINKS[i]}/>\n')
     parts.append(_HAND)
     for side, sign in (('l', 1), ('r', -1)):
         parts.append(_FINGER.format(side=side, sign=sign, offset=sign * 0.004))

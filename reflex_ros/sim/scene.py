@@ -59,6 +59,7 @@ class Scene:
         self._cube_q = int(model.joint('cube').qposadr[0])
         self._cube_v = int(model.joint('cube').dofadr[0])
         self._drawer_q = int(model.joint('drawer').qposadr[0])
+        self._drawer_v = int(model.joint('drawer').dofadr[0])
 
     def reset(self, joints_rad: npt.ArrayLike) -> None:
         """Return every body to its place and the arm, at rest and open, to ``joints_rad``."""
@@ -121,6 +122,11 @@ class Scene:
     def drawer_m(self) -> float:
         """How far the drawer is open, m."""
         return float(self._data.qpos[self._drawer_q])
+
+    @property
+    def drawer_speed_m_s(self) -> float:
+        """How fast the drawer opens, m/s."""
+        return float(self._data.qvel[self._drawer_v])
 
     @property
     def cube(self) -> FloatArray:

@@ -6,12 +6,17 @@ from typing import Any
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.sim.tasks.base import Start, Task
+from reflex_ros.sim.tasks.drawer import Drawer
 from reflex_ros.sim.tasks.follow import Follow
+from reflex_ros.sim.tasks.hold import Hold
 from reflex_ros.sim.tasks.jump import Jump
+from reflex_ros.sim.tasks.pick_place import PickPlace
 from reflex_ros.sim.tasks.reach import Reach
+from reflex_ros.sim.tasks.recovery import Recovery
 from reflex_ros.sim.tasks.score import FollowScore, SegmentScore
 
-TASKS: dict[str, type[Any]] = {task.name: task for task in (Follow, Jump, Reach)}
+TASKS: dict[str, type[Any]] = {
+    task.name: task for task in (Hold, Reach, Follow, Jump, PickPlace, Drawer, Recovery)}
 
 __all__ = ['TASKS', 'FollowScore', 'SegmentScore', 'Start', 'Task', 'make_task']
 
@@ -32,5 +37,6 @@ def make_task(name: str, **options: Any) -> Task:
     try:
         task: Task = TASKS[name](**options)
     except TypeError as error:
-        raise ConfigError(f'options of task {name}: {error}. See the class of the task.') from error
+        raise ConfigError(f'options of task {name}: {error}. See the class of'
+                          ' the task.') from error
     return task
