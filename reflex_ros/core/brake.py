@@ -14,7 +14,7 @@ speed zero, clipped to the limits: it reaches rest in finitely many ticks and st
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import copysign, floor, sqrt
 
 import numpy as np
@@ -45,7 +45,9 @@ class Axis:
     """Limits of one joint and its period.
 
     Attributes:
-        h: Period, s. The others as in ``core.limits.JointLimits``, for one joint.
+        h: Period, s. The next five as in ``core.limits.JointLimits``, for one joint.
+        step: Largest change of the acceleration in one tick.
+        cruise: Speed below which braking no longer takes full deceleration.
     """
 
     h: float
@@ -54,6 +56,16 @@ class Axis:
     velocity: float
     acceleration: float
     jerk: float
+    step: float = field(init=False)
+    cruise: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        step, most = self.h * self.jerk, self.acceleration
+        n = floor(most / step)
+        object.__setattr__(self, 'step', step)
+        # The speed that levelling off from full deceleration takes away, its own tick included.
+        cruise = self.h * ((n + 1) * most - step * n * (n + 1) / 2.0)
+        object.__setattr__(self, 'cruise', cruise)
 
     def clip(self, position: float, *, previous: float) -> float:
         """Return the position inside the range, which is widened to ``previous``."""
@@ -75,17 +87,18 @@ class Axis:
 
 def _onset(axis: Axis, dv: float) -> float:
     """Return the acceleration of the next tick that, levelled off, changes the speed by ``dv``."""
-    step = axis.h * axis.jerk
+    step = axis.step
     y = abs(dv) / axis.h
-    n = floor((sqrt(1.0 + 8.0 * y / step) - 1.0) / 2.0)
+    if y <= step:
+        return dv / axis.h
+    n = int((sqrt(1.0 + 8.0 * y / step) - 1.0) / 2.0)
     return copysign((y + step * n * (n + 1) / 2.0) / (n + 1), dv)
 
 
 def _window(axis: Axis, v: float, a: float) -> tuple[float, float]:
     """Return the accelerations that keep jerk, acceleration and, levelled off, the speed."""
-    step = axis.h * axis.jerk
-    low = max(a - step, -axis.acceleration)
-    high = min(a + step, axis.acceleration)
+    low = max(a - axis.step, -axis.acceleration)
+    high = min(a + axis.step, axis.acceleration)
     # The speed yields to the other limits where the two disagree by rounding.
     top = min(max(_onset(axis, axis.velocity - v), low), high)
     bottom = max(min(_onset(axis, -axis.velocity - v), top), low)
@@ -94,12 +107,14 @@ def _window(axis: Axis, v: float, a: float) -> tuple[float, float]:
 
 def _brake_onset(axis: Axis, v: float, a: float) -> float:
     """Return the acceleration of the next tick of braking to rest."""
-    step = axis.h * axis.jerk
-    if abs(v) <= _REST and abs(a) <= step:
-        return -v / axis.h
-    low = max(a - step, -axis.acceleration)
-    high = min(a + step, axis.acceleration)
-    return min(max(_onset(axis, -v), low), high)
+    onset = _onset(axis, -v)
+    low, high = a - axis.step, a + axis.step
+    if onset < low:
+        onset = low
+    elif onset > high:
+        onset = high
+    most = axis.acceleration
+    return -most if onset < -most else min(onset, most)
 
 
 def stop(axis: Axis, state: State) -> tuple[float, float, float]:
@@ -109,29 +124,25 @@ def stop(axis: Axis, state: State) -> tuple[float, float, float]:
         Final, lowest and highest position, rad.
     """
     p, v, a = state
-    h, most = axis.h, axis.acceleration
+    h, most, step, cruise = axis.h, axis.acceleration, axis.step, axis.cruise
     low = high = p
-    cruise = h * _reach_of(axis, most)
-    while abs(v) > _REST or abs(a) > h * axis.jerk:
-        ticks = (abs(v) - cruise) / (h * most)
-        if abs(a) == most and a * v < 0.0 and ticks > 2.0:
-            # Full deceleration goes on until the speed is that of the last ramp: one step.
-            n = floor(ticks)
-            p += h * n * (v + h * a * (n + 1) / 2.0)
-            v += h * n * a
+    while abs(v) > _REST or abs(a) > step:
+        ticks = 0
+        if abs(a) == most and a * v < 0.0:
+            ticks = int((abs(v) - cruise) / (h * most))
+        if ticks > 0:
+            # Full deceleration goes on until the speed is that of the last ramp: one jump.
+            p += h * ticks * (v + h * a * (ticks + 1) / 2.0)
+            v += h * ticks * a
         else:
             a = _brake_onset(axis, v, a)
             v += h * a
             p += h * v
-        low, high = min(low, p), max(high, p)
+        if p < low:
+            low = p
+        elif p > high:
+            high = p
     return p, low, high
-
-
-def _reach_of(axis: Axis, a: float) -> float:
-    """Return the inverse of ``_onset``, in units of acceleration, for ``a >= 0``."""
-    step = axis.h * axis.jerk
-    n = floor(a / step)
-    return (n + 1) * a - step * n * (n + 1) / 2.0
 
 
 def brake(axis: Axis, state: State) -> float:
