@@ -41,7 +41,7 @@ class ArmEvent(str, Enum):
     """A chunk takes over: the ramp is done, or a hold without operator ends by itself."""
     HOLD = 'hold'
     DEACTIVATE = 'deactivate'
-    """Motion is over for now; powered, holding, and a resume is needed."""
+    """Motion is over; powered, holding, and a resume is needed."""
     FAULT = 'fault'
     RECOVER = 'recover'
     DISCONNECT = 'disconnect'

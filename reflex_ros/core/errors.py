@@ -61,7 +61,9 @@ class ArmError(ReflexError):
 
     exit_code = EXIT_ARM
 
-    def __init__(self, message: str, *, code: str = 'arm', recent: tuple[object, ...] = ()) -> None:
+    def __init__(
+        self, message: str, *, code: str = 'arm', recent: tuple[object, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.recent = recent

@@ -209,12 +209,12 @@ POLICY_GROUP = (
 )
 
 RING = (
-    ParamSpec('ring.store', 'auto', '', 'Memory of the ring\'s payload. `auto`: where the model '
+    ParamSpec('ring.store', 'auto', '', "Memory of the ring's payload. `auto`: where the model "
               'is.', _MODEL, choices=('auto', 'cpu', 'cuda')),
     ParamSpec('ring.readers', 1, '', 'Readers that may be attached at once.', (ENCODER,), (1, 16)),
     ParamSpec('ring.leases', 1, '', 'Slots that one reader may hold at once.', (ENCODER,),
               (1, 16)),
-    ParamSpec('ring.timeout_s', 5.0, 's', 'How long a reader waits for the encoder\'s socket.',
+    ParamSpec('ring.timeout_s', 5.0, 's', "How long a reader waits for the encoder's socket.",
               (POLICY,), (0.1, 120.0)),
 )
 

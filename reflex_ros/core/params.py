@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -45,14 +46,14 @@ __all__ = [
 _ROS_OWN = ('use_sim_time', 'start_type_description_service', 'qos_overrides')
 """First parts of the names that every ROS node takes by itself."""
 
-_WHAT = {
+_WHAT = MappingProxyType({
     'bool': 'true or false',
     'int': 'an integer',
     'float': 'a number with a decimal point',
     'str': 'a string',
     'str[]': 'a list of strings',
     'float[]': 'a list of numbers with a decimal point',
-}
+})
 
 
 def node_specs(node: str) -> dict[str, ParamSpec]:
@@ -150,8 +151,8 @@ def to_markdown() -> str:
         '# Parameters',
         '',
         'Written from the table in `reflex_ros/core/param_table.py` by `make docs`.',
-        'Units are SI. A float needs a decimal point in a file. All are read when a node is',
-        'configured, except where "live" is noted.',
+        'Units are SI. A float needs a decimal point in a file. A parameter is read when its node',
+        'is configured, unless its type says `live`.',
     ]
     for group in dict.fromkeys(spec.name.split('.')[0] for spec in PARAMS):
         lines += ['', f'## {group}', '', '| name | type | default | unit | allowed | nodes |']

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import nan, sqrt
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.types import FloatArray
 
-QUANTILES = {'p50': 0.50, 'p90': 0.90, 'p95': 0.95, 'p99': 0.99}
+QUANTILES = MappingProxyType({'p50': 0.50, 'p90': 0.90, 'p95': 0.95, 'p99': 0.99})
 """Names and shares of the quantiles in every report."""
 
 

@@ -168,8 +168,7 @@ class KvBlock:
     """Descriptor of one encoded observation; the tensors stay in the ring.
 
     Attributes:
-        number: Publisher's message counter, from 1.
-        stamp_ns: Observation stamp = the primary camera's frame.
+        number: Publisher's message counter, from 1. ``stamp_ns``: the primary camera's frame.
         ring_id: Identity of the ring; 0 = block without payload.
         slot: Newest slot. ``seq``: its write counter. ``generation``: ring restart counter.
         epoch: Epoch the block was encoded under.
@@ -179,9 +178,8 @@ class KvBlock:
         camera_names: Cameras, primary first. ``camera_stamps_ns``: their frame stamps.
         state_source: Source of ``state`` (Pi0.5 only; else ``none`` and empty).
         state_at_ns: ROS time the state belongs to, 0 if none.
-        valid_tokens: Number of valid prefix tokens.
+        valid_tokens: Number of valid prefix tokens. ``stages``: timed stages of the encoder.
         certificate_hash: Hash of the reuse certificate, '' if none.
-        stages: Timed stages of the encoder.
     """
 
     number: int
@@ -212,15 +210,13 @@ class ActionChunk:
     Attributes:
         number: Publisher's message counter, from 1.
         chunk_id: Identity of the chunk, unique within a run, increasing.
-        block_number: ``KvBlock.number`` of the observation.
-        epoch: Epoch of that block.
+        block_number: ``KvBlock.number`` of the observation. ``epoch``: that block's.
         observation_stamp_ns: Stamp of the primary camera's frame (ROS time).
         newest_stamp_ns, oldest_stamp_ns: Newest and oldest frame of the observation (ROS time).
         step0_at_ns: ROS time that row 0 belongs to; under ``entry = restart`` the bridge moves it
             to the first tick after acceptance.
         state_at_ns: ROS time of the expected first execution, for which the state holds.
-        step_period_ns: Time between rows.
-        execute_steps: Rows meant to be used before replacement.
+        step_period_ns: Time between rows. ``execute_steps``: rows used before replacement.
         frozen_steps: Leading rows that repeat the running plan (``rtc``), else 0.
         stitch, entry, state_source: How it is to be joined, entered, what state it was given.
         joint_names: Column names of ``positions``.
@@ -263,8 +259,7 @@ class Plan:
         epoch: Current epoch; anything of another epoch is dead.
         arm_state: State of the arm.
         active_chunk_id: Running chunk, 0 if none.
-        active_since_ns: ROS time of that chunk's first command, 0 if none.
-        entered_row: Row at which it was entered, -1 if none.
+        active_since_ns: ROS time of its first command, 0 if none. ``entered_row``: -1 if none.
         plan_end_ns: ROS time of its last row, 0 if none.
         hold_since_ns: ROS time since which the bridge holds, 0 if it does not.
         settled_since_ns: ROS time since which every joint is slower than 0.02 rad/s while
@@ -272,8 +267,7 @@ class Plan:
         last_reject: Text of the last rejection, '' if none.
         latency_ns: L, inference start to acceptance (95 % of the last 50).
         delta_ns: Delta, observation stamp to first command (95 % of the last 50).
-        tracking_error: ``float64[J]`` setpoint minus measured state.
-        joint_names: Column names.
+        tracking_error: ``float64[J]`` setpoint minus measured. ``joint_names``: columns.
         setpoint_stamps_ns: ``int64[N]`` ROS time of each remaining setpoint.
         setpoints: ``float64[N, J]`` remaining setpoints after stitching and limits.
         measured: ``float64[J]`` newest measured state; ``measured_stamp_ns`` its ROS time.

@@ -14,7 +14,7 @@ import zlib
 import numpy as np
 import pytest
 
-from reflex_ros.core.clock import MS, S, Instant
+from reflex_ros.core.clock import MS, Instant, S
 from reflex_ros.core.errors import ConfigError, LayoutError
 from reflex_ros.core.ledger import (
     BLOCK_RECORDS,

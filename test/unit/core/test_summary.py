@@ -177,7 +177,8 @@ def test_uncovered_share_is_weighted_by_time():
 
 
 def test_sync_inference_is_uncovered_altogether():
-    result = summary('11...22...33', [trace(2, start=2, accepted=5), trace(3, start=7, accepted=10)])
+    traces = [trace(2, start=2, accepted=5), trace(3, start=7, accepted=10)]
+    result = summary('11...22...33', traces)
     assert result.uncovered_share == 1.0
     assert result.stalled_chunks == 1.0
 
@@ -219,7 +220,7 @@ def test_event_reaction_starts_at_the_event_and_ends_at_the_first_informed_comma
         trace(3, accepted=9, newest=4, first=10),
         trace(4, accepted=8, newest=5, first=9),
     ]
-    events = [SimEvent('jump', stamp(2.5)), SimEvent('jump', stamp(4)), SimEvent('jump', stamp(5.5))]
+    events = [SimEvent('jump', stamp(at)) for at in (2.5, 4, 5.5)]
     result = summary('1' * 14, traces, events=events)
     assert result.event_reaction['n'] == 2
     assert result.event_reaction['max'] == pytest.approx((9 - 2.5) * 20)
