@@ -51,8 +51,8 @@ class Bridge:
         self.follower = Follower(blend_ns=config.blend_ns)
         self.nodes = NodeWatch()
         self.clocks = ClockWatch(now, uses_sim_time=config.uses_sim_time)
-        self.latency = DelayEstimator(initial_ns=config.initial_latency_ns)
-        self.delta = DelayEstimator(initial_ns=config.initial_delta_ns)
+        self.latency = _estimator(config, config.initial_latency_ns)
+        self.delta = _estimator(config, config.initial_delta_ns)
         self._traces = TraceBook()
         self._stalls = StallBook(period_ns=config.period_ns)
         self._ticks = TickBook(config, ledger)
@@ -453,3 +453,9 @@ class Bridge:
         out, self._out = tuple(self._out), []
         return out
 
+
+def _estimator(config: BridgeConfig, initial_ns: int) -> DelayEstimator:
+    return DelayEstimator(
+        initial_ns=initial_ns, window=config.delay_window, quantile=config.delay_quantile,
+        warmup=config.delay_warmup,
+    )

@@ -24,6 +24,7 @@ class BridgeConfig:
         ramp_ns: Duration of the ramp from the held pose into the first chunk.
         blend_ns: Duration over which a seam is blended.
         initial_latency_ns, initial_delta_ns: L and Delta before they are estimated.
+        delay_window, delay_quantile, delay_warmup: See ``core.delay.DelayEstimator``.
         max_seam_rad: Largest joint step at a switch that is accepted.
         plan_period_ns: Longest time between two publications of the plan.
         settled_velocity: Joint speed below which the arm counts as settled, rad/s.
@@ -41,6 +42,9 @@ class BridgeConfig:
     blend_ns: int = BLEND_NS
     initial_latency_ns: int = 100 * MS
     initial_delta_ns: int = 150 * MS
+    delay_window: int = 50
+    delay_quantile: float = 0.95
+    delay_warmup: int = 3
     max_seam_rad: float = 0.5
     plan_period_ns: int = 100 * MS
     settled_velocity: float = 0.02

@@ -1,0 +1,188 @@
+"""Stages from parameters: what the nodes, the inproc and the virtual wiring share.
+
+Parameters are the flat dicts of ``core.params`` (name to value).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from reflex_ros.arm.config import DriverConfig
+from reflex_ros.arm.driver import PiperDriver
+from reflex_ros.core.cause import CauseBounds
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.limits import JointLimits
+from reflex_ros.core.param_table import PRESET
+from reflex_ros.core.schedule import Switches, switches
+from reflex_ros.core.types import Entry, Mode, StateSource, Stitch
+from reflex_ros.stages.bridge_config import BridgeConfig
+from reflex_ros.stages.encoder import EncoderConfig
+from reflex_ros.stages.policy import PolicyConfig
+
+if TYPE_CHECKING:
+    from reflex_ros.arm.protocol import Arm
+    from reflex_ros.core.clock import Clock
+    from reflex_ros.core.param_table import Value
+    from reflex_ros.core.schedule import Request, RowZero
+
+Params = Mapping[str, 'Value']
+
+DEFAULT_EXECUTE_STEPS = {'oracle': 5, 'tiny': 5}
+"""Rows used before replacement where neither the parameters nor a checkpoint say."""
+FALLBACK_EXECUTE_STEPS = 10
+
+
+def seconds_ns(params: Params, name: str) -> int:
+    """Return a parameter in seconds as ns."""
+    return round(cast('float', params[name]) * 1e9)
+
+
+def limits_from(params: Params) -> JointLimits:
+    """Return the joint limits of the parameters, scaled, gripper last."""
+    def joints(name: str) -> list[float]:
+        values = [float(v) for v in cast('tuple[float, ...]', params[name])]
+        if len(values) != 6:
+            raise ConfigError(
+                f'{name}: got {len(values)} values, expected 6 (joint1 to joint6). Correct it.'
+            )
+        return values
+
+    def number(name: str) -> float:
+        return float(cast('float', params[name]))
+
+    def row(name: str, gripper: float, scale: float = 1.0) -> np.ndarray:
+        return np.array([*joints(name), gripper]) * scale
+
+    return JointLimits(
+        lower=np.array([*joints('arm.lower_rad'), 0.0]),
+        upper=np.array([*joints('arm.upper_rad'), number('arm.gripper_max_m')]),
+        velocity=row('arm.velocity_rad_s', number('arm.gripper_velocity_m_s'),
+                     number('safety.speed_scale')),
+        acceleration=row('arm.acceleration_rad_s2', number('arm.gripper_acceleration_m_s2'),
+                         number('safety.acceleration_scale')),
+        jerk=row('arm.jerk_rad_s3', number('arm.gripper_jerk_m_s3'), number('safety.jerk_scale')),
+    )
+
+
+def switches_from(params: Params) -> Switches:
+    """Return the switches of the mode with the overrides of the parameters."""
+    def chosen(name: str) -> str | None:
+        value = cast('str', params[name])
+        return None if value == PRESET else value
+
+    entry, stitch = chosen('chunk.entry'), chosen('chunk.stitch')
+    source = chosen('chunk.state_source')
+    return switches(
+        Mode(params['chunk.mode']),
+        entry=Entry(entry) if entry else None,
+        stitch=Stitch(stitch) if stitch else None,
+        state_source=StateSource(source) if source else None,
+        request=cast('Request | None', chosen('chunk.request')),
+    )
+
+
+def execute_steps_from(params: Params, policy: str) -> int:
+    """Return the rows that are used before replacement."""
+    steps = int(cast('int', params['chunk.execute_steps']))
+    return steps or DEFAULT_EXECUTE_STEPS.get(policy, FALLBACK_EXECUTE_STEPS)
+
+
+def bridge_config(params: Params, *, policy: str, uses_sim_time: bool = False) -> BridgeConfig:
+    """Return the settings of the bridge stage."""
+    period_ns = round(1e9 / cast('float', params['control.rate_hz']))
+    bounds = CauseBounds(
+        period_ns=period_ns,
+        feedback_ns=seconds_ns(params, 'safety.feedback_timeout_s'),
+        state_ns=seconds_ns(params, 'safety.state_timeout_s'),
+        max_tracking_error_rad=cast('float', params['safety.max_tracking_error_rad']),
+    )
+    return BridgeConfig(
+        period_ns=period_ns, mode=Mode(params['chunk.mode']),
+        execute_steps=execute_steps_from(params, policy),
+        max_age_ns=seconds_ns(params, 'safety.max_observation_age_s'),
+        ramp_ns=seconds_ns(params, 'safety.ramp_s'),
+        blend_ns=seconds_ns(params, 'chunk.blend_s'),
+        initial_latency_ns=seconds_ns(params, 'delay.initial_latency_s'),
+        initial_delta_ns=seconds_ns(params, 'delay.initial_delta_s'),
+        delay_window=cast('int', params['delay.window']),
+        delay_quantile=cast('float', params['delay.quantile']),
+        delay_warmup=cast('int', params['delay.warmup']),
+        max_seam_rad=cast('float', params['safety.max_seam_rad']),
+        is_autostarted=cast('bool', params['run.autostart']),
+        instruction=cast('str', params['run.instruction']),
+        uses_sim_time=uses_sim_time, bounds=bounds,
+    )
+
+
+def policy_config(params: Params) -> PolicyConfig:
+    """Return the settings of the policy stage."""
+    row0 = cast('str', params['chunk.row0'])
+    return PolicyConfig(
+        mode=Mode(params['chunk.mode']), switches=switches_from(params),
+        execute_steps=execute_steps_from(params, cast('str', params['policy.name'])),
+        margin_steps=cast('int', params['chunk.margin_steps']),
+        delay_ns=seconds_ns(params, 'delay.injected_s'),
+        pair=None if row0 == PRESET else cast('RowZero', row0),
+    )
+
+
+def encoder_config(params: Params) -> EncoderConfig:
+    """Return the settings of the encoder stage."""
+    cameras = cast('tuple[str, ...]', params['camera.names'])
+    if not cameras:
+        raise ConfigError('camera.names: got no camera, expected at least one. Name them.')
+    return EncoderConfig(
+        cameras, max_skew_ns=seconds_ns(params, 'camera.max_skew_s'),
+        max_age_ns=seconds_ns(params, 'camera.max_age_s'),
+    )
+
+
+def driver_config(params: Params) -> DriverConfig:
+    """Return the settings of the driver."""
+    return DriverConfig(
+        channel=cast('str', params['arm.channel']), transport=cast('str', params['arm.transport']),
+        host=cast('str', params['arm.host']), port=cast('int', params['arm.port']),
+        bitrate=cast('int', params['arm.bitrate']), send=cast('bool', params['arm.send']),
+        prefix=cast('str', params['arm.prefix']), limits=limits_from(params),
+        gripper_max_m=cast('float', params['arm.gripper_max_m']),
+        gripper_torque_nm=cast('float', params['arm.gripper_torque_nm']),
+        speed_percent=cast('int', params['arm.speed_percent']),
+        min_firmware=cast('str', params['arm.min_firmware']),
+        max_jump_rad=cast('float', params['arm.max_jump_rad']),
+        max_jump_m=cast('float', params['arm.max_jump_m']),
+        feedback_timeout_ns=seconds_ns(params, 'safety.feedback_timeout_s'),
+    )
+
+
+def make_driver(params: Params, clock: Clock) -> Arm:
+    """Return the driver of the arm on the CAN channel of the parameters."""
+    return PiperDriver(driver_config(params), clock)
+
+
+def checkpoint_folder(params: Params) -> Path:
+    """Return the folder of the checkpoint; the one shipped with ``tiny`` if none is named.
+
+    Raises:
+        ConfigError: The folder does not exist.
+    """
+    named = cast('str', params['policy.checkpoint'])
+    folder = Path(named).expanduser() if named else _shipped(cast('str', params['policy.name']))
+    if not (folder / 'config.json').is_file():
+        raise ConfigError(
+            f'policy.checkpoint: got {folder}, expected a folder with config.json, '
+            'model.safetensors, statistics and tokenizer. Correct the path.'
+        )
+    return folder
+
+
+def _shipped(policy: str) -> Path:
+    if policy != 'tiny':
+        raise ConfigError(
+            f'policy.checkpoint of {policy}: got an empty name, expected a folder. '
+            'Only tiny ships with the package.'
+        )
+    return Path(__file__).resolve().parents[1] / 'data' / 'tiny'

@@ -1,0 +1,1 @@
+"""Experiments, checks and measurements over the stages."""
