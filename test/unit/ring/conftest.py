@@ -56,10 +56,10 @@ class Rig:
 
 def snapshot_layout(**changes: int) -> RingLayout:
     """Return a small snapshot layout; ``slots`` may be too few on purpose."""
-    base = RingLayout.snapshot((4, 2), 'float32', model_id='test', readers=changes.pop('readers', 1),
-                               leases=changes.pop('leases', 1))
-    return RingLayout(changes.pop('slots', base.slots), base.readers, base.leases, 32, 'float32',
-                      (4, 2), 'test')
+    readers, leases = changes.pop('readers', 1), changes.pop('leases', 1)
+    slots = changes.pop('slots', readers * leases + 2)
+    assert not changes
+    return RingLayout(slots, readers, leases, 32, 'float32', (4, 2), 'test')
 
 
 def windowed_layout(*, window: int = 4, readers: int = 1, leases: int = 1) -> RingLayout:
