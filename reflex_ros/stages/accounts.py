@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from reflex_ros.core.types import ChunkTrace, Fate, RejectReason, StallEvent
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from reflex_ros.core.types import ActionChunk, Cause, ControlTick
     from reflex_ros.stages.follower import Running
 
-EXPLANATIONS = {
+EXPLANATIONS = MappingProxyType({
     'arm_fault': 'the arm or its bus reported a fault',
     'operator': 'the operator holds the arm',
     'instruction': 'a new instruction was given',
@@ -29,7 +30,7 @@ EXPLANATIONS = {
     'camera_late': 'a camera gives no new frames',
     'camera_frozen': 'a camera repeats the same picture',
     'plan_end': 'the plan ended before a new chunk came',
-}
+})
 """What each cause of a stall means, for people."""
 
 

@@ -1,8 +1,8 @@
 """What a stage returns and what a wiring does with it.
 
-A stage is ``step(now, inputs) -> outputs``: it never sleeps, spawns, prints or publishes. A wiring
-publishes every output at ``max(ready_ns, not_before_ns)``, which is how modelled costs and injected
-delay reach every wiring alike.
+A stage is ``step(now, inputs) -> outputs``: it never sleeps, spawns, prints or publishes. A
+wiring publishes every output at ``max(ready_ns, not_before_ns)``, which is how modelled costs and
+injected delay reach every wiring alike.
 """
 
 from __future__ import annotations

@@ -262,7 +262,8 @@ class Bridge:
         assert self._limiter is not None
         if self.states.state in (ArmState.RAMP_IN, ArmState.TRACKING):
             if 2 * (due_ns - self._ramp_start_ns) >= self._config.ramp_ns:
-                self._needs_ramp = False  # it has met the plan; a short plan must not ramp for ever
+                # it has met the plan; a plan shorter than the ramp must not ramp for ever
+                self._needs_ramp = False
             self.states.fire(ArmEvent.HOLD)
             self._ticks.hold_since(now)
             self._is_plan_dirty = True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 Params = Mapping[str, 'Value']
 
-DEFAULT_EXECUTE_STEPS = {'oracle': 5, 'tiny': 5}
+DEFAULT_EXECUTE_STEPS = MappingProxyType({'oracle': 5, 'tiny': 5})
 """Rows used before replacement where neither the parameters nor a checkpoint say."""
 FALLBACK_EXECUTE_STEPS = 10
 

@@ -36,7 +36,8 @@ class OraclePolicy:
         step_period_ns: Time between rows.
     """
 
-    def __init__(self, expert: Expert, *, horizon: int = 50, step_period_ns: int = 20 * MS) -> None:
+    def __init__(self, expert: Expert, *, horizon: int = 50,
+                 step_period_ns: int = 20 * MS) -> None:
         self._expert = expert
         self._horizon = horizon
         self._step_period_ns = step_period_ns

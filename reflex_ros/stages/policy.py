@@ -103,8 +103,7 @@ def _between(a: tuple[int, FloatArray], b: tuple[int, FloatArray], stamp_ns: int
 
 
 class PolicyStage:
-    """Turns blocks into chunks. Not thread-safe; ``step`` may run while inputs arrive only if the
-    wiring serialises them.
+    """Turns blocks into chunks. Not thread-safe; a wiring serialises all calls.
 
     Args:
         model: The policy.
@@ -115,7 +114,8 @@ class PolicyStage:
         ConfigError: The model cannot do what the switches ask for.
     """
 
-    def __init__(self, model: ChunkModel, config: PolicyConfig, make_probe: ProbeFactory) -> None:
+    def __init__(self, model: ChunkModel, config: PolicyConfig,
+                 make_probe: ProbeFactory) -> None:
         if config.switches.stitch is Stitch.RTC:
             raise ConfigError(
                 "chunk.stitch: got 'rtc', expected 'replace' or 'blend': this policy has no "

@@ -165,14 +165,15 @@ class TickBook:
     def _one(self, at: Situation, motion: Motion, reading: ArmFeedback, *, now: Instant,
              due_ns: int, index: int) -> ControlTick:
         error = self.error_of(reading)
-        facts = self._facts(at, motion, reading, error, due_ns=due_ns, late_ns=now.mono_ns - due_ns)
+        late_ns = now.mono_ns - due_ns
+        facts = self._facts(at, motion, reading, error, due_ns=due_ns, late_ns=late_ns)
         verdict, cause = decide(facts)
         running = motion.running
         self._number += 1
         tick = ControlTick(
             number=self._number,
-            stamp_ns=now.stamp_ns - (now.mono_ns - due_ns),
-            index=index, due_ns=due_ns, late_ns=now.mono_ns - due_ns,
+            stamp_ns=now.stamp_ns - late_ns,
+            index=index, due_ns=due_ns, late_ns=late_ns,
             verdict=verdict, cause=cause, arm_state=at.arm_state, epoch=at.epoch,
             chunk_id=running.chunk.chunk_id if running else 0,
             row=running.row(due_ns) if running else -1.0,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.param_table import BRIDGE, ENCODER, POLICY, SIMULATOR
-from reflex_ros.core.params import defaults, node_specs
+from reflex_ros.core.params import defaults
 from reflex_ros.core.probe import Cost, constant_costs
 from reflex_ros.core.summary import LedgerSummary, summarise
 from reflex_ros.sim.cameras import CameraRig
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from reflex_ros.core.types import SimEvent
     from reflex_ros.stages.models import ChunkModel, FrameEncoder
 
-SIM_DRIVES: Mapping[str, Value] = {
+SIM_DRIVES: Mapping[str, Value] = MappingProxyType({
     'arm.acceleration_rad_s2': (20.0,) * 6,
     'arm.jerk_rad_s3': (2000.0,) * 6,
     'safety.speed_scale': 1.0,
     'run.autostart': True,
-}
+})
 """What ``config/sim.yaml`` sets for the simulated drives, which have no such limits of their own;
 a real PiPer's are a quarter of it."""
 
@@ -74,8 +75,7 @@ class EpisodeSpec:
             'safety.max_observation_age_s': max(0.5, 2 * delay_s + 0.15),
             **self.params,
         }
-        known = {name for node in (BRIDGE, ENCODER, POLICY, SIMULATOR) for name in node_specs(node)}
-        unknown = sorted(set(chosen) - known)
+        unknown = sorted(set(chosen) - set(values))
         if unknown:
             raise KeyError(f'unknown parameters: {", ".join(unknown)}')
         return {**values, **chosen}
@@ -158,5 +158,3 @@ def _result(spec: EpisodeSpec, log: RunLog, fallbacks: int, period_ns: int) -> E
         spec, summarise(log.ticks, log.traces, period_ns=period_ns, events=events), segments,
         float(np.mean(errors)) if errors else float('nan'), fallbacks, log,
     )
-
-

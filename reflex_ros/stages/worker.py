@@ -1,0 +1,171 @@
+"""Threads that run stages in real time, for the nodes and for the inproc wiring."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from reflex_ros.core.clock import Clock, Instant
+    from reflex_ros.core.probe import Probe
+    from reflex_ros.core.types import StageStatus
+    from reflex_ros.stages.base import Output
+
+IDLE_WAIT_S = 0.1
+STOP_WAIT_S = 10.0
+"""An inference may be under way when the worker is asked to stop."""
+
+
+class WorkedStage(Protocol):
+    """What encoder and policy have in common."""
+
+    def begin(self, now: Instant) -> None:
+        """Mark the stage busy."""
+
+    def step(self, now: Instant) -> tuple[tuple[Output, ...], Probe]:
+        """Run one step."""
+
+    def end(self, now: Instant, *, published: int) -> None:
+        """Mark the stage idle."""
+
+    def status(self, now: Instant) -> StageStatus:
+        """Return a sign of life."""
+
+
+class StageWorker:
+    """One stage on a thread of its own. Inputs that come while it steps wait in an inbox.
+
+    Args:
+        stage: The stage; only this worker may call it.
+        clock: Both times.
+        due: Steady instant at which a step is due, None while an input is missing; called with
+            the stage at rest.
+        publish: Takes the outputs of a step once they may be published.
+        failed: Takes an exception of the stage; the worker has ended then.
+        name: Name of the thread.
+    """
+
+    def __init__(self, stage: WorkedStage, *, clock: Clock, due: Callable[[Instant], int | None],
+                 publish: Callable[[tuple[Output, ...]], None],
+                 failed: Callable[[BaseException], None], name: str) -> None:
+        self._stage = stage
+        self._clock = clock
+        self._due = due
+        self._publish = publish
+        self._failed = failed
+        self._wake = threading.Condition()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._is_stepping = self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def feed(self, take: Callable[[], None]) -> None:
+        """Give the stage an input: ``take`` is called at once, or after the running step."""
+        with self._wake:
+            if self._is_stepping:
+                self._inbox.append(take)
+                return
+            take()
+            self._wake.notify()
+
+    def status(self) -> StageStatus:
+        """Return the stage's sign of life; safe while it steps."""
+        with self._wake:
+            return self._stage.status(self._clock.now())
+
+    def stop(self) -> bool:
+        """End the thread after its running step; return whether it ended in time."""
+        with self._wake:
+            self._is_stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join(STOP_WAIT_S)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while self._await_due():
+                self._step()
+        except BaseException as error:  # the thread's owner decides, nothing is swallowed
+            self._failed(error)
+
+    def _await_due(self) -> bool:
+        """Wait until a step is due; False to end. Leaves the stage marked busy."""
+        with self._wake:
+            while not self._is_stopping:
+                now = self._clock.now()
+                due_ns = self._due(now)
+                if due_ns is not None and due_ns <= now.mono_ns:
+                    self._is_stepping = True
+                    self._stage.begin(now)
+                    return True
+                left_s = IDLE_WAIT_S if due_ns is None else (due_ns - now.mono_ns) / 1e9
+                self._wake.wait(min(IDLE_WAIT_S, left_s))
+            return False
+
+    def _step(self) -> None:
+        outputs, probe = self._stage.step(self._clock.now())
+        not_before_ns = max((o.not_before_ns for o in outputs), default=0)
+        self._clock.sleep_until(max(probe.ready_ns if outputs else 0, not_before_ns))
+        self._publish(outputs)
+        with self._wake:
+            self._stage.end(self._clock.now(), published=len(outputs))
+            self._is_stepping = False
+            while self._inbox:
+                self._inbox.popleft()()
+
+
+class TickLoop:
+    """Calls ``step`` on a fixed grid of absolute deadlines.
+
+    After an overrun it resumes at the newest due instant and never catches up.
+
+    Args:
+        step: Takes the present, the due instant (steady ns) and its index.
+        period_ns: Grid.
+        clock: Both times.
+        failed: Takes an exception of ``step``; the loop has ended then.
+        name: Name of the thread.
+    """
+
+    def __init__(self, step: Callable[[Instant, int, int], None], *, period_ns: int, clock: Clock,
+                 failed: Callable[[BaseException], None], name: str = 'tick') -> None:
+        self._step = step
+        self._period_ns = period_ns
+        self._clock = clock
+        self._failed = failed
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> bool:
+        """End the loop after its running tick; return whether it ended in time."""
+        self._is_stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_WAIT_S)
+        return not self._thread.is_alive()
+
+    def run(self) -> None:
+        """Run on the calling thread until ``stop``."""
+        start_ns = self._clock.mono_ns()
+        index = 0
+        while not self._is_stopping.is_set():
+            due_ns = start_ns + index * self._period_ns
+            self._clock.sleep_until(due_ns)
+            self._step(self._clock.now(), due_ns, index)
+            overdue = (self._clock.mono_ns() - due_ns) // self._period_ns
+            index += max(1, overdue)
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # the thread's owner decides, nothing is swallowed
+            self._failed(error)
