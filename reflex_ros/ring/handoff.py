@@ -30,7 +30,7 @@ _JOIN_S = 5.0
 
 @dataclass(slots=True)
 class _Peer:
-    """One connection; ``wakeup`` is -1 until it has been served."""
+    """One connection; ``wakeup`` is -1 until its greeting was right."""
 
     connection: socket.socket
     deadline_ns: int
@@ -169,16 +169,13 @@ class RingServer:
 
     def _serve(self, peer: _Peer, message: bytes) -> None:
         handshake.require_hello(message)
-        wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        fds = [self._control.handle, wakeup, *self._store.handles()]
-        try:
-            socket.send_fds(peer.connection, [handshake.offer(
-                self._control.layout, self._control.ring_id, self._store.description())], fds)
-        except OSError:
-            os.close(wakeup)
-            raise
         with self._lock:
-            peer.wakeup = wakeup
+            peer.wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        socket.send_fds(
+            peer.connection,
+            [handshake.offer(self._control.layout, self._control.ring_id,
+                             self._store.description())],
+            [self._control.handle, peer.wakeup, *self._store.handles()])
         self._served += 1
 
     def _note_row(self, peer: _Peer, message: bytes) -> None:
