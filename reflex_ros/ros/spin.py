@@ -1,0 +1,127 @@
+"""Life of a node process: start without a home folder, stop on a signal, say how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import rclpy
+from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
+from rclpy.signals import SignalHandlerOptions
+
+from reflex_ros.core.errors import EXIT_DONE, ReflexError
+
+_POLL_S = 0.1
+"""Longest wait between a signal and the end of spinning."""
+
+
+class Stop:
+    """Request to end the process, set by a signal or by the node itself; thread-safe."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._exit_code = EXIT_DONE
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the process is to end."""
+        return self._event.is_set()
+
+    @property
+    def exit_code(self) -> int:
+        """Code of the first request."""
+        return self._exit_code
+
+    def request(self, exit_code: int = EXIT_DONE) -> None:
+        """Ask the process to end; the first request decides the code."""
+        if not self._event.is_set():
+            self._exit_code = exit_code
+            self._event.set()
+
+
+def run_node(
+    make: Callable[[Stop], Any], *, args: Sequence[str] | None = None, threads: int = 1
+) -> int:
+    """Run one node until a signal, its own request or an error; return the exit code.
+
+    rclpy's signal handlers invalidate the context at once, so a node could no longer publish its
+    last words or command a stop. Here a signal only sets ``Stop``: the node's ``stop()`` method,
+    if it has one, is then called with a context that still works.
+
+    Args:
+        make: Makes the node; is given the stop request.
+        args: Command line, ``sys.argv`` if None.
+        threads: Threads of the executor.
+
+    Returns:
+        0 after a normal end, else the code of the request or of the ``ReflexError``.
+    """
+    stop = Stop()
+    ensure_log_dir(os.environ)
+    with stop_on_signals(stop):
+        rclpy.init(
+            args=list(args) if args is not None else None,
+            signal_handler_options=SignalHandlerOptions.NO,
+        )
+        try:
+            _spin(make, stop, threads)
+        except ReflexError as error:
+            print(f'{type(error).__name__}: {error}', file=sys.stderr)
+            return error.exit_code
+        finally:
+            rclpy.try_shutdown()
+    return stop.exit_code
+
+
+def ensure_log_dir(environ: Any) -> None:
+    """Name a log folder where ROS would find none and refuse to start.
+
+    Args:
+        environ: Environment, changed in place: without HOME, ROS_HOME and ROS_LOG_DIR the
+            last is set to a folder under the run folder or the temporary one.
+    """
+    if any(environ.get(name) for name in ('ROS_LOG_DIR', 'ROS_HOME', 'HOME')):
+        return
+    folder = Path(tempfile.gettempdir()) / f'reflex_ros-{os.getuid()}' / 'log'
+    folder.mkdir(parents=True, exist_ok=True)
+    environ['ROS_LOG_DIR'] = str(folder)
+
+
+@contextmanager
+def stop_on_signals(stop: Stop) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into a stop request while the block runs; main thread only."""
+
+    def request(signum: int, frame: FrameType | None) -> None:
+        stop.request()
+
+    previous = {
+        number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _spin(make: Callable[[Stop], Any], stop: Stop, threads: int) -> None:
+    executor = MultiThreadedExecutor(threads) if threads > 1 else SingleThreadedExecutor()
+    node = make(stop)
+    executor.add_node(node)
+    try:
+        while not stop.is_set and rclpy.ok():
+            executor.spin_once(timeout_sec=_POLL_S)
+    finally:
+        if hasattr(node, 'stop'):
+            node.stop()
+        executor.shutdown(timeout_sec=1.0)
+        with suppress(KeyboardInterrupt):
+            node.destroy_node()
