@@ -1,0 +1,112 @@
+"""Partitioned attention (eq. 1): one softmax over keys that live in different places.
+
+``softmax(q [K_pin ; K_slide ; K_dyn]^T / sqrt(d)) [V_pin ; V_slide ; V_dyn]`` does not care how
+its inputs are split. Two exact forms are offered: ``attend`` writes the logits of all partitions
+side by side and takes one softmax; ``merge`` joins partial results by their log-sum-exp, for
+kernels that never see all keys at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One partition and the queries that have been rotated for it.
+
+    Attributes:
+        query: ``[batch, tokens, heads, head_dim]``.
+        key, value: ``[batch, keys, kv_heads, head_dim]``; head ``h`` reads ``h // groups``.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Softmax over one partition before normalisation.
+
+    Attributes:
+        peak: ``[batch, heads, tokens, 1]`` largest logit, -inf if the partition is empty.
+        total: Same shape, sum of ``exp(logit - peak)``.
+        output: ``[batch, heads, tokens, head_dim]`` sum of ``exp(logit - peak) * value``.
+    """
+
+    peak: Tensor
+    total: Tensor
+    output: Tensor
+
+
+def logits(query: Tensor, key: Tensor) -> Tensor:
+    """Return the scaled logits ``[batch, heads, tokens, keys]`` in ``promote(dtype, float32)``."""
+    batch, tokens, heads, head_dim = query.shape
+    keys, kv_heads = key.shape[1:3]
+    groups = heads // kv_heads
+    grouped = query.transpose(1, 2).reshape(batch, kv_heads, groups * tokens, head_dim)
+    scores = grouped @ key.permute(0, 2, 3, 1)
+    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return wide.view(batch, heads, tokens, keys) * head_dim**-0.5
+
+
+def weigh(weights: Tensor, value: Tensor) -> Tensor:
+    """Return ``weights[batch, heads, tokens, keys]`` applied to ``value``, head by head."""
+    batch, heads, tokens, keys = weights.shape
+    kv_heads, head_dim = value.shape[2:]
+    grouped = weights.reshape(batch, kv_heads, (heads // kv_heads) * tokens, keys)
+    return (grouped @ value.transpose(1, 2)).view(batch, heads, tokens, head_dim)
+
+
+def attend(parts: Sequence[Part]) -> Tensor:
+    """Return the attention output ``[batch, tokens, heads, head_dim]`` over all partitions."""
+    scores = torch.cat([logits(part.query, part.key) for part in parts], -1)
+    weights = torch.softmax(scores, -1).to(parts[0].value.dtype)
+    sizes = [part.key.shape[1] for part in parts]
+    pieces = zip(weights.split(sizes, -1), parts, strict=True)
+    return sum_of([weigh(piece, part.value) for piece, part in pieces]).transpose(1, 2)
+
+
+def partial(part: Part) -> Partial:
+    """Return the unnormalised softmax of one partition; an empty one weighs nothing."""
+    if part.key.shape[1] == 0:
+        return empty_partial(part)
+    scores = logits(part.query, part.key)
+    peak = scores.amax(-1, keepdim=True)
+    weights = torch.exp(scores - torch.where(peak.isinf(), torch.zeros_like(peak), peak))
+    return Partial(peak, weights.sum(-1, keepdim=True), weigh(weights, part.value.to(scores.dtype)))
+
+
+def empty_partial(part: Part) -> Partial:
+    """Return the neutral element of ``merge`` for the shape of this partition's queries."""
+    batch, tokens, heads, head_dim = part.query.shape
+    wide = torch.promote_types(part.query.dtype, torch.float32)
+    peak = part.query.new_full((batch, heads, tokens, 1), -torch.inf, dtype=wide)
+    total = torch.zeros_like(peak)
+    return Partial(peak, total, total.expand(batch, heads, tokens, head_dim))
+
+
+def merge(partials: Sequence[Partial]) -> Tensor:
+    """Return ``[batch, tokens, heads, head_dim]``: partials joined by their log-sum-exp.
+
+    Exact and independent of the order up to rounding; a row that no partition covers becomes 0.
+    """
+    peak = torch.stack([p.peak for p in partials]).amax(0)
+    reference = torch.where(peak.isinf(), torch.zeros_like(peak), peak)
+    factors = [torch.exp(p.peak - reference) for p in partials]
+    total = sum_of([p.total * f for p, f in zip(partials, factors, strict=True)])
+    output = sum_of([p.output * f for p, f in zip(partials, factors, strict=True)])
+    return (output / torch.where(total == 0, torch.ones_like(total), total)).transpose(1, 2)
+
+
+def sum_of(terms: Sequence[Tensor]) -> Tensor:
+    """Return the sum of at least one tensor."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total

@@ -1,0 +1,1 @@
+"""Model families: how each checkpoint kind is read, encoded and denoised."""

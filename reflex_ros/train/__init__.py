@@ -1,0 +1,1 @@
+"""Training of the small policy from simulated demonstrations, on two ordinary cores."""
