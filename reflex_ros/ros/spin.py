@@ -15,6 +15,7 @@ from typing import Any
 
 import rclpy
 from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
+from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
 from reflex_ros.core.errors import EXIT_DONE, ReflexError
@@ -65,12 +66,8 @@ def run_node(
         0 after a normal end, else the code of the request or of the ``ReflexError``.
     """
     stop = Stop()
-    ensure_log_dir(os.environ)
     with stop_on_signals(stop):
-        rclpy.init(
-            args=list(args) if args is not None else None,
-            signal_handler_options=SignalHandlerOptions.NO,
-        )
+        _start_ros(args)
         try:
             _spin(make, stop, threads)
         except ReflexError as error:
@@ -112,6 +109,31 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def command_node(name: str, *, namespace: str = '') -> Iterator[Any]:
+    """Give a command line a node that takes no ROS arguments, and clean up after it.
+
+    Args:
+        name: Node name.
+        namespace: Its namespace.
+    """
+    _start_ros([])
+    node = Node(name, namespace=namespace, use_global_arguments=False)
+    try:
+        yield node
+    finally:
+        node.destroy_node()
+        rclpy.try_shutdown()
+
+
+def _start_ros(args: Sequence[str] | None) -> None:
+    ensure_log_dir(os.environ)
+    rclpy.init(
+        args=list(args) if args is not None else None,
+        signal_handler_options=SignalHandlerOptions.NO,
+    )
+
+
 def _spin(make: Callable[[Stop], Any], stop: Stop, threads: int) -> None:
     executor = MultiThreadedExecutor(threads) if threads > 1 else SingleThreadedExecutor()
     node = make(stop)
@@ -119,6 +141,8 @@ def _spin(make: Callable[[Stop], Any], stop: Stop, threads: int) -> None:
     try:
         while not stop.is_set and rclpy.ok():
             executor.spin_once(timeout_sec=_POLL_S)
+        # The answer of a service call that asked for the end has to leave first.
+        executor.spin_once(timeout_sec=_POLL_S)
     finally:
         if hasattr(node, 'stop'):
             node.stop()
