@@ -12,6 +12,7 @@ import fcntl
 import os
 import secrets
 import struct
+import threading
 from collections.abc import Iterator
 
 from reflex_ros.core.errors import ConfigError, LayoutError
@@ -62,6 +63,8 @@ class ControlBlock:
         self.slot_base = tuple(HEADER_WORDS + i * SLOT_WORDS for i in range(layout.slots))
         rows = HEADER_WORDS + layout.slots * SLOT_WORDS
         self.row_base = tuple(rows + i * READER_WORDS for i in range(layout.readers))
+        self._library = library
+        self._row_mutex = threading.Lock()
         self._lock_fd = -1
         with _closing_on_error(fd):
             self._memory = map_memory(fd, control_bytes(layout), is_writable=True)
@@ -95,7 +98,7 @@ class ControlBlock:
 
     def duplicate(self) -> ControlBlock:
         """Return a second mapping of the same ring, for a reader in this process."""
-        return ControlBlock.open(self.layout, os.dup(self.handle))
+        return ControlBlock(self.layout, os.dup(self.handle), library=self._library)
 
     def _require_layout(self) -> None:
         words, layout = self.words, self.layout
@@ -205,7 +208,24 @@ class ControlBlock:
 
     @contextlib.contextmanager
     def _rows_locked(self, *, wait: bool) -> Iterator[bool]:
-        """Hold the lock on the reader rows, which plain words need in place of a real swap."""
+        """Exclude others from the reader rows; only plain words need it, for want of a real swap.
+
+        The file lock excludes other mappings, the mutex other threads on this one.
+        """
+        if not self.words.is_plain:
+            yield True
+            return
+        if not self._row_mutex.acquire(blocking=wait):
+            yield False
+            return
+        try:
+            with self._region_locked(wait=wait) as is_locked:
+                yield is_locked
+        finally:
+            self._row_mutex.release()
+
+    @contextlib.contextmanager
+    def _region_locked(self, *, wait: bool) -> Iterator[bool]:
         region = struct.pack('hhqqi4x', fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         try:
             fcntl.fcntl(self._lock_fd, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, region)

@@ -54,20 +54,15 @@ class RingWriter:
         self._clock, self._words = clock, control.words
         self._open: Slot | None = None
         self._pins_open = False
+        self._seqs, self._frames = [0] * self.layout.slots, 0
         try:
             self.layout.require(store.layout)
             control.lock_writer()
+            self._take_over()
         except BaseException:
             control.close()
             store.close()
             raise
-        self._seqs = [0] * self.layout.slots
-        self._frames = 0
-        self._seq = self._repair()
-        self._newest, self._pinned = self._published(c.H_LATEST), self._published(c.H_PINNED)
-        self._words.put(c.H_NAMESPACE, pid_namespace())
-        self._words.put(c.H_WRITER, process_owner(os.getpid()))
-        self._words.store(c.H_GENERATION, control.generation + 1)
 
     @classmethod
     def create(cls, layout: RingLayout, *, clock: Clock) -> RingWriter:
@@ -79,6 +74,13 @@ class RingWriter:
             control.close()
             raise
         return cls(control, store, clock=clock)
+
+    def _take_over(self) -> None:
+        self._seq = self._repair()
+        self._newest, self._pinned = self._published(c.H_LATEST), self._published(c.H_PINNED)
+        self._words.put(c.H_NAMESPACE, pid_namespace())
+        self._words.put(c.H_WRITER, process_owner(os.getpid()))
+        self._words.store(c.H_GENERATION, self.control.generation + 1)
 
     def _repair(self) -> int:
         words, seq, torn = self._words, 0, 0

@@ -55,9 +55,10 @@ class Seen:
 class Shared:
     """Memory that outlives every writer, as if an encoder restarted on the same ring."""
 
-    def __init__(self, layout: RingLayout) -> None:
-        self.layout = layout
-        self.control = ControlBlock.create(layout, library=load_libatomic())
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.layout = layout = make_layout(args)
+        library = load_libatomic() if args.words == 'libatomic' else None
+        self.control = ControlBlock.create(layout, library=library)
         self.payload_fd = create_memory('stress', layout.store_bytes)
         index = np.arange(layout.payload_bytes // 8, dtype=np.uint64)
         self.pattern = index * np.uint64(0x9E3779B97F4A7C15)
@@ -215,7 +216,7 @@ class Readers:
 
 def bulk(args: argparse.Namespace) -> dict[str, object]:
     """Write many blocks under several readers."""
-    shared = Shared(make_layout(args))
+    shared = Shared(args)
     readers = Readers(shared, args.readers, kind=args.kind, lease_ns=args.lease_ns,
                       pause_s=args.pause_s)
     writer = join(spawn(lambda: write_blocks(shared, args.writes)))
@@ -224,7 +225,7 @@ def bulk(args: argparse.Namespace) -> dict[str, object]:
 
 def kill(args: argparse.Namespace) -> dict[str, object]:
     """Kill the writer in mid-write until ``args.kills`` slots were left torn."""
-    shared = Shared(make_layout(args))
+    shared = Shared(args)
     readers = Readers(shared, args.readers)
     chance, words = random.Random(args.seed), shared.control.words
     kills = torn = last = 0
@@ -253,7 +254,7 @@ def kill(args: argparse.Namespace) -> dict[str, object]:
 
 def kill_readers(args: argparse.Namespace) -> dict[str, object]:
     """Kill readers while they hold a lease that never expires; the writer must not steal."""
-    shared = Shared(make_layout(args))
+    shared = Shared(args)
     writer = shared.writer()
     swept = 0
     for number in range(args.kills):
@@ -303,6 +304,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument('--kind', choices=tuple(READERS), default='normal')
     parser.add_argument('--lease-ns', type=int, default=200 * MS)
     parser.add_argument('--pause-s', type=float, default=0.0, help='pause half-way in a copy')
+    parser.add_argument('--words', choices=('libatomic', 'plain'), default='libatomic')
     parser.add_argument('--seed', type=int, default=1)
     args = parser.parse_args(argv)
     if args.test == 'control':

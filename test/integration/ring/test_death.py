@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -16,10 +17,13 @@ from reflex_ros.core.clock import MS, S, SystemClock
 from reflex_ros.core.errors import StaleError
 from reflex_ros.ring import handshake
 from reflex_ros.ring.client import RingClient
+from reflex_ros.ring.words import X86
 
 ROOT = Path(__file__).parents[3]
 STRESS = ROOT / 'test' / 'soak' / 'ring_stress.py'
 CLOCK = SystemClock()
+
+pytestmark = pytest.mark.wallclock
 
 ENCODER = """
 import sys, time
@@ -114,8 +118,11 @@ def test_killed_reader_with_an_endless_lease_frees_its_only_row(name):
 
 
 @pytest.mark.slow
-def test_no_torn_block_among_20000_is_accepted():
-    code, found = stress('bulk', '--writes', '20000', '--kib', '64', '--readers', '2')
+@pytest.mark.parametrize('words', ['libatomic', pytest.param('plain', marks=pytest.mark.skipif(
+    platform.machine() not in X86, reason='plain words need the order of x86'))])
+def test_no_torn_block_among_20000_is_accepted(words):
+    code, found = stress('bulk', '--writes', '20000', '--kib', '64', '--readers', '2',
+                         '--words', words)
     assert (code, found['bad']) == (0, 0)
     assert found['writer']['steals'] == 0
     assert all(reader['accepted'] > 100 for reader in found['readers'])
@@ -151,14 +158,14 @@ def test_killed_readers_cost_the_writer_no_steal():
     assert (found['steals'], found['swept']) == (0, 8)
 
 
-def test_death_is_noticed_within_100_ms(name):
+def test_death_is_noticed_within_600_ms(name):
     encoder = start(ENCODER, name)
     client = RingClient.connect(name, timeout_ns=20 * S, clock=CLOCK)
     encoder.send_signal(signal.SIGKILL)
     killed_ns = CLOCK.mono_ns()
     while client.is_writer_alive:
         CLOCK.sleep_until(CLOCK.mono_ns() + MS)
-    assert CLOCK.mono_ns() - killed_ns < 100 * MS
+    assert CLOCK.mono_ns() - killed_ns < 600 * MS
     client.close()
     encoder.wait()
     encoder.stdout.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -11,8 +12,11 @@ import pytest
 
 from reflex_ros.core.clock import ManualClock
 from reflex_ros.core.types import SlotRef
+from reflex_ros.ring.control import ControlBlock
 from reflex_ros.ring.layout import RingLayout
 from reflex_ros.ring.ring import LEASE_NS, RingReader, RingWriter, Slot
+from reflex_ros.ring.store_cpu import CpuStore
+from reflex_ros.ring.words import load_libatomic
 
 
 @dataclass
@@ -20,11 +24,13 @@ class Rig:
     """A writer with readers in this process, on a manual clock."""
 
     layout: RingLayout
+    library: ctypes.PyDLL | None = field(default_factory=load_libatomic)
     clock: ManualClock = field(default_factory=lambda: ManualClock(10**9))
     stack: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
-        self.writer = RingWriter.create(self.layout, clock=self.clock)
+        control = ControlBlock.create(self.layout, library=self.library)
+        self.writer = RingWriter(control, CpuStore.create(self.layout), clock=self.clock)
         self.stack.callback(self.writer.close)
         self.out = np.empty(self.layout.shape, self.writer.store.frame(0).dtype)
 
@@ -68,13 +74,16 @@ def windowed_layout(*, window: int = 4, readers: int = 1, leases: int = 1) -> Ri
                                model_id='test', readers=readers, leases=leases)
 
 
-@pytest.fixture
-def make_rig() -> Iterator[object]:
+@pytest.fixture(params=['libatomic', 'plain'])
+def make_rig(request: pytest.FixtureRequest) -> Iterator[object]:
     """Build rigs from ``windowed=`` or the arguments of ``snapshot_layout``."""
+    library = load_libatomic() if request.param == 'libatomic' else None
+    if library is None and request.param == 'libatomic':
+        pytest.skip('needs libatomic.so.1')
     with ExitStack() as stack:
         def make(*, windowed: bool = False, **changes: int) -> Rig:
             layout = windowed_layout(**changes) if windowed else snapshot_layout(**changes)
-            rig = Rig(layout)
+            rig = Rig(layout, library)
             stack.enter_context(rig.stack)
             return rig
         yield make

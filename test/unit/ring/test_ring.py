@@ -12,9 +12,10 @@ from reflex_ros.core.errors import ConfigError, LayoutError, StaleError
 from reflex_ros.core.types import SlotRef
 from reflex_ros.ring import control as c
 from reflex_ros.ring.control import ControlBlock
+from reflex_ros.ring.memory import create_memory
+from reflex_ros.ring.owner import FOREIGN
 from reflex_ros.ring.ring import LEASE_NS, RingReader, RingWriter
 from reflex_ros.ring.store_cpu import CpuStore
-from reflex_ros.ring.words import load_libatomic
 
 
 def test_empty_ring_has_no_latest_and_accepts_no_reference(make_rig):
@@ -267,6 +268,46 @@ def test_sweep_frees_the_row_of_a_dead_reader_only(make_rig):
     assert rig.writer.sweep() == 0
 
 
+def test_rows_are_locked_against_other_mappings_where_swap_is_no_real_swap(make_rig):
+    rig = make_rig()
+    other = rig.writer.control.duplicate()
+    with other._rows_locked(wait=True), rig.writer.control._rows_locked(wait=False) as is_locked:
+        assert is_locked != rig.writer.control.words.is_plain
+    with rig.writer.control._rows_locked(wait=False) as is_locked:
+        assert is_locked
+    other.close()
+
+
+def test_reader_of_another_pid_namespace_is_not_swept(make_rig, monkeypatch):
+    rig = make_rig()
+    monkeypatch.setattr('reflex_ros.ring.control.pid_namespace', lambda: 1)
+    reader = rig.reader()
+    assert reader.owner & FOREIGN
+    monkeypatch.undo()
+    monkeypatch.setattr('reflex_ros.ring.owner.process_owner', lambda pid: 0)
+    assert rig.writer.sweep() == 0
+
+
+def test_memory_without_a_ring_is_refused(make_rig):
+    layout = make_rig().layout
+    with pytest.raises(LayoutError, match='no ring'):
+        ControlBlock.open(layout, create_memory('test', 8192))
+
+
+def test_ring_of_another_version_is_refused(make_rig):
+    rig = make_rig()
+    rig.writer.control.words.put(c.H_VERSION, 9)
+    with pytest.raises(LayoutError, match='version differs: got 9, expected 1'):
+        rig.writer.control.duplicate()
+
+
+def test_ring_of_another_hash_is_refused(make_rig):
+    rig = make_rig()
+    rig.writer.control.words.put(c.H_DIGEST + 3, 1)
+    with pytest.raises(LayoutError, match=f'expected {rig.layout.hash}'):
+        rig.writer.control.duplicate()
+
+
 def test_closed_ring_leaves_no_descriptor(make_rig):
     before = len(os.listdir('/proc/self/fd'))
     rig = make_rig()
@@ -327,7 +368,7 @@ class _DuringCopy:
 
 def _duplicate_and_die(writer):
     """Return control block and store for a successor, then drop the lock as a death would."""
-    control = ControlBlock(writer.layout, os.dup(writer.control.handle), library=load_libatomic())
+    control = writer.control.duplicate()
     store = CpuStore(writer.layout, os.dup(writer.store._fd), is_writable=True)
     writer.control.unlock_writer()
     return control, store
