@@ -69,7 +69,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """0x150: stop 1 = emergency stop, 2 = resume (power is cut); track; teach 1 = start, 2 = end."""
+    """0x150: stop 1 = emergency, 2 = resume (power is cut); track; teach 1 = start, 2 = end."""
 
     WIRE: ClassVar = Wire('BBB5x', 0x150)
     stop: int

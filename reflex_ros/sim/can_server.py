@@ -199,8 +199,8 @@ class CanServer:
     def _run(self) -> None:
         try:
             self._serve()
-        except Exception as error:  # noqa: BLE001 - kept for stop(), which raises it
-            self._error = error
+        except Exception as error:
+            self._error = error  # stop() raises it; a thread has nobody to raise to
 
     def _serve(self) -> None:
         assert self._selector is not None

@@ -74,7 +74,7 @@ class CommandTap:
                 'start_stamp_ns': start.stamp_ns if start else 0,
             }
             try:
-                self._file = Path(path).open('wb')
+                self._file = Path(path).open('wb')  # noqa: SIM115 - close() does
             except OSError as error:
                 raise ConfigError(
                     f'Command tap {path}: got {error}, expected a writable file. '

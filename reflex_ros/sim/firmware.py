@@ -149,7 +149,9 @@ class Firmware:
         percent = self.speed_percent / 100.0
         elapsed_s = elapsed_ns / S
         for joint, is_on in enumerate(self.powered):
-            if is_on:
+            if not is_on:
+                self._reference_rad[joint] = self.reading.joints_rad[joint]
+            else:
                 bound = self.settings.speed_mrad_s[joint] * 1e-3 * percent * elapsed_s
                 error = self.target_rad[joint] - self._reference_rad[joint]
                 self._reference_rad[joint] += min(max(error, -bound), bound)
@@ -157,11 +159,12 @@ class Firmware:
             self._drive()
 
     def power(self, motor: int, switch: int) -> bool:
-        """Power one motor 1..6 or all and the gripper (7, 0xFF) on or off; return if understood."""
+        """Power a motor 1..6, or all and the gripper (7, 0xFF); return whether understood."""
         is_all = motor in codec.ALL_MOTORS
         if not (is_all or 1 <= motor <= JOINTS) or switch not in (POWER_ON, POWER_OFF):
             self.ignored['malformed'] += 1
             return False
+        self.reading = self._read()
         for joint in range(JOINTS) if is_all else (motor - 1,):
             if switch == POWER_ON:
                 self._power_on(joint)
@@ -291,8 +294,8 @@ class Firmware:
             return
         if isinstance(self._plant, Releasable):
             self._plant.engage(joint)
-            self._reference_rad[joint] = self.reading.joints_rad[joint]
-        self.target_rad[joint] = self._reference_rad[joint]
+        now_rad = self.reading.joints_rad[joint]
+        self.target_rad[joint] = self._reference_rad[joint] = now_rad
         self.powered[joint] = True
 
     def _power_off(self, joint: int) -> None:
@@ -302,6 +305,7 @@ class Firmware:
         self._missing_enables[joint] = max(1, self._missing_enables[joint])
 
     def _hold(self) -> None:
+        self.reading = self._read()
         for joint in range(JOINTS):
             self.target_rad[joint] = self._reference_rad[joint] = self.reading.joints_rad[joint]
         self.gripper_target_m = self.reading.gripper_m
