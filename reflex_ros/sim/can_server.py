@@ -190,7 +190,7 @@ class CanServer:
             late_max_ns=self._late_max_ns,
             clients=len(clients),
             connections=self._connections,
-            frames_sent=dict(self._sent),
+            frames_sent={name: self._sent[name] for name in self.emulators},
             dropped_writes=self._gone_dropped + sum(c.dropped_blobs for c in clients),
             malformed=self._gone_malformed + sum(c.malformed for c in clients),
             received={name: self.tap.counts(name) for name in self.emulators},
