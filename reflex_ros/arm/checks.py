@@ -11,7 +11,7 @@ from reflex_ros.core.errors import ArmError, ConfigError
 from reflex_ros.core.limits import JointLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from reflex_ros.arm.feedback import FeedbackView
     from reflex_ros.core.types import FloatArray
@@ -23,6 +23,7 @@ POSE_TOLERANCE_RAD = 0.09
 MIN_RANGE_RAD = 0.09
 MAX_SPEED_RAD_S, MAX_ACCELERATION_RAD_S2 = 10.0, 50.0
 """Above these an answer is corrupt: the firmware's own bounds are 3 rad/s and 5 rad/s²."""
+CYCLIC_HZ, LOW_SPEED_HZ = 200.0, 40.0
 FOREIGN_NS = 1_000_000_000
 RECOMMENDED_FIRMWARE = 'S-V1.8-9'
 _UNVERIFIED_FIRMWARE = 'S-V1.8-8'
@@ -83,8 +84,12 @@ def _first(bad: object, values: FloatArray, names: tuple[str, ...], expected: st
         )
 
 
-def check_feedback(view: FeedbackView, *, rates_hz: Mapping[int, float], now_ns: int) -> None:
+def check_feedback(view: FeedbackView, silent_ids: Collection[int]) -> None:
     """Refuse an arm that does not say everything a follower says all the time.
+
+    Args:
+        view: Newest view.
+        silent_ids: Cyclic ids of which nothing came lately.
 
     Raises:
         ArmError: ``leader_mode``, ``feedback_none``, ``feedback_incomplete``.
@@ -99,14 +104,23 @@ def check_feedback(view: FeedbackView, *, rates_hz: Mapping[int, float], now_ns:
             '0x2A7 at 200 Hz. Check power, cable, bitrate and CAN channel.',
             code='feedback_none',
         )
-    missing = [can_id for can_id in wire.CYCLIC_IDS if not rates_hz.get(can_id)]
-    if missing or now_ns - view.joints_ns > FOREIGN_NS:
-        lost = ', '.join(f'0x{i:X}' for i in missing) or '0x2A5 to 0x2A7'
+    if silent_ids or is_silent:
+        lost = ', '.join(f'0x{i:X}' for i in silent_ids) or 'one complete joint cycle'
         raise ArmError(
             f'Arm feedback: got no frames of {lost}, expected every cyclic id. Check the cable '
             'and the other CAN users.',
             code='feedback_incomplete',
         )
+
+
+def rate_warnings(rates_hz: Mapping[int, float]) -> tuple[str, ...]:
+    """Return a warning for every id that comes at less than half its rate."""
+    slow = [i for i in wire.CYCLIC_IDS
+            if rates_hz.get(i, 0.0) < (LOW_SPEED_HZ if i in wire.LOW_SPEED else CYCLIC_HZ) / 2]
+    if not slow:
+        return ()
+    table = ', '.join(f'0x{i:X} {rates_hz.get(i, 0.0):.0f} Hz' for i in slow)
+    return (f'Feedback is slow: {table}. Relieve the computer, check cable and adapter.',)
 
 
 def check_mode(view: FeedbackView, *, now_ns: int) -> None:

@@ -149,6 +149,7 @@ class DirectArm:
             return Reply(False, 'Feedback is lost. Restore the plant first.')
         self._faults = ()
         self._is_enabled = self._is_checked = False
+        self._last = None
         return Reply(True, 'Faults cleared; check and enable again.')
 
     def faults(self) -> tuple[str, ...]:
@@ -165,6 +166,7 @@ class DirectArm:
     def disconnect(self) -> None:
         """Leave the plant where it is; it keeps its last target."""
         self._is_connected = self._is_checked = self._is_enabled = False
+        self._last = None
 
     def stats(self) -> BusStats:
         """Return the counters."""

@@ -110,7 +110,7 @@ class PiperDriver:
             ArmError: As ``connect``.
         """
         self._link.close()
-        self._is_checked = self._is_enabled = False
+        self._give_up_control()
         self._lock.acquire()
         self._open()
         self._reconnects += 1
@@ -147,6 +147,7 @@ class PiperDriver:
                 code='arm_state', recent=self.recent)
         self._need_bus()
         self._is_enabled = False
+        wait_until(self._clock, lambda: not self.faults(), timeout_ns=CLEAR_NS)
         self._preflight.check_live()
         self._refuse_lost()
         hold = checks.check_pose(self._book.view().position, self._names, self._limits)
@@ -193,16 +194,13 @@ class PiperDriver:
         """Clear errors, reopen a lost bus, reset a supported arm; see ``arm.protocol.Arm``."""
         if not self._config.send:
             return Reply(False, 'Shadow mode sends nothing. Start with send: true.')
-        self._is_checked = self._is_enabled = False
+        self._give_up_control()
         if not self._link.is_open:
             try:
                 self.reconnect()
             except ArmError as error:
                 return Reply(False, str(error))
-        self._commands.clear_joint_errors()
-        gripper = self._book.view().gripper
-        if gripper is not None and faults.gripper_faults(gripper):
-            self._commands.clear_gripper_errors(gripper)
+        self._clear_errors()
         if wait_until(self._clock, lambda: not self.faults(), timeout_ns=CLEAR_NS):
             return Reply(True, 'Faults cleared; check and enable again.')
         found = self.faults()
@@ -223,7 +221,7 @@ class PiperDriver:
         if not arm_supported:
             return Reply(False, 'Without power the arm falls: support it, then repeat with '
                                 'arm_supported.')
-        self._is_enabled = self._is_checked = False
+        self._give_up_control()
         is_sent = self._commands.power_off()
         return Reply(is_sent, 'Power is off.' if is_sent else 'The bus did not take the frame.')
 
@@ -237,7 +235,7 @@ class PiperDriver:
 
     def disconnect(self) -> None:
         """Close the bus and release the channel; motors keep their power."""
-        self._is_checked = self._is_enabled = False
+        self._give_up_control()
         self._link.close()
         self._lock.release()
 
@@ -268,7 +266,8 @@ class PiperDriver:
         wait_until(self._clock, lambda: self._book.view().joints_ns > 0,
                    timeout_ns=self._config.connect_timeout_ns)
         if not self._book.view().joints_ns:
-            checks.check_feedback(self._book.view(), rates_hz={}, now_ns=self._clock.mono_ns())
+            checks.check_feedback(
+                self._book.view(), self._book.silent_ids(self._clock.mono_ns()))
 
     def _transmit(self, command: FloatArray) -> bool:
         percent = int(self._config.speed_percent)
@@ -291,12 +290,27 @@ class PiperDriver:
         return self._health.faults(
             view, self._clock.mono_ns(), has_control=self._is_enabled and self._config.send)
 
+    def _clear_errors(self) -> None:
+        view = self._book.view()
+        if checks.frame_faults(view):
+            self._commands.clear_joint_errors()
+        if view.gripper is not None and faults.gripper_faults(view.gripper):
+            self._commands.clear_gripper_errors(view.gripper)
+
     def _reset(self) -> Reply:
         self._commands.reset()
-        if wait_until(self._clock, lambda: not self.faults(), timeout_ns=3 * CLEAR_NS):
+        if wait_until(self._clock, self._is_reset, timeout_ns=3 * CLEAR_NS):
             return Reply(True, 'The arm was reset and has no power; check and enable again.')
         return Reply(False, '; '.join(faults.explain(code) for code in self.faults())
                      + ' The arm was reset and has no power.')
+
+    def _is_reset(self) -> bool:
+        view = self._book.view()
+        return not any(view.enabled[:wire.JOINTS]) and not self._faults(view)
+
+    def _give_up_control(self) -> None:
+        self._is_checked = self._is_enabled = False
+        self._last = None  # the arm may move before the next command: nothing to compare with
 
     def _need_bus(self) -> None:
         if not self._link.is_open:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_SPREAD_S = 0.0025
 """Half of the 200 Hz period: parts farther apart belong to different cycles."""
 RATE_WINDOW_NS = 500_000_000
+SILENT_NS = 1_000_000_000
 _SLOPE_SAMPLES = 10
 _FIRMWARE_BYTES = 256
 
@@ -115,6 +116,7 @@ class FeedbackBook:
         self._firmware = bytearray()
         self._foreign_ns = self._foreign_id = self._leader_ns = 0
         self._foreign_frames = self._errors = self._incoherent = self._frames = 0
+        self._seen_ns: dict[int, int] = {}
         self._counts: dict[int, int] = {}
         self._counts_before: dict[int, int] = {}
         self._window_ns = 0
@@ -131,6 +133,7 @@ class FeedbackBook:
         with self._lock:
             self._frames += 1
             self._counts[frame.can_id] = self._counts.get(frame.can_id, 0) + 1
+            self._seen_ns[frame.can_id] = mono_ns
             self._roll(mono_ns)
             try:
                 self._decode(frame, mono_ns, stamp_s or mono_ns * 1e-9)
@@ -150,6 +153,12 @@ class FeedbackBook:
             self._acceleration_limits.clear()
             self._gripper_range_m = None
             self._firmware.clear()
+
+    def silent_ids(self, now_ns: int) -> tuple[int, ...]:
+        """Return the cyclic ids of which nothing came for a second; all that never came."""
+        with self._lock:
+            return tuple(i for i in wire.CYCLIC_IDS
+                         if now_ns - self._seen_ns.get(i, -SILENT_NS) >= SILENT_NS)
 
     def rates_hz(self, now_ns: int) -> dict[int, float]:
         """Return frames per second by id over the last half second or more; a copy."""

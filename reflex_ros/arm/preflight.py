@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 QUERY_ATTEMPTS = 5
 ANSWER_NS = 100 * MS
+COMPLETE_NS = 2_000 * MS
+"""Time for every cyclic id to be heard; a busy computer may hear nothing for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,11 @@ class Preflight:
         """
         # One full window of listening first, so that rates and foreign commanders are known.
         wait_until(self._clock, lambda: bool(self._rates()), timeout_ns=3 * RATE_WINDOW_NS)
+        wait_until(self._clock, self._is_complete, timeout_ns=COMPLETE_NS)
         self.check_live()
         self._book.forget_answers()
         self._ask_firmware()
-        warnings = [*self._link.warnings,
+        warnings = [*self._link.warnings, *checks.rate_warnings(self._rates()),
                     *checks.check_firmware(self._book.view().firmware, self._config.min_firmware)]
         self._ask_limits()
         self._ask(self._commands.query_gripper,
@@ -93,9 +96,13 @@ class Preflight:
             ArmError: Anything forbids motion.
         """
         view, now_ns = self._book.view(), self._clock.mono_ns()
-        checks.check_feedback(view, rates_hz=self._rates(), now_ns=now_ns)
+        checks.check_feedback(view, self._book.silent_ids(now_ns))
         checks.check_mode(view, now_ns=now_ns)
         checks.check_faults(view)
+
+    def _is_complete(self) -> bool:
+        is_silent = bool(self._book.silent_ids(self._clock.mono_ns()))
+        return not is_silent and self._book.view().joints_ns > 0
 
     def _rates(self) -> dict[int, float]:
         return self._book.rates_hz(self._clock.mono_ns())

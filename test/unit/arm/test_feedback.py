@@ -95,6 +95,16 @@ def test_rates_are_per_id_and_fall_to_zero_in_silence():
     assert book.rates_hz(20 * S)[0x2A1] < 6
 
 
+def test_silent_ids_are_those_not_heard_for_a_second():
+    book = FeedbackBook()
+    assert book.silent_ids(0) == wire.CYCLIC_IDS
+    for can_id in wire.CYCLIC_IDS:
+        give(book, wire.Frame(can_id, bytes(8)), 0)
+    give(book, wire.Frame(0x2A1, bytes(8)), 500)
+    assert book.silent_ids(S) == ()
+    assert set(book.silent_ids(S + 1)) == {*wire.CYCLIC_IDS} - {0x2A1}
+
+
 def test_answers_are_forgotten_on_request():
     book = FeedbackBook()
     give(book, wire.Frame(0x473, struct.pack('>BhhHB', 2, 1800, 0, 3000, 0)), 0)
