@@ -10,7 +10,7 @@ from typing import Any
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.params import ParamSpec, Value, check_value, kind, node_specs
+from reflex_ros.core.params import PARAMS, ParamSpec, Value, check_value, kind, node_specs
 
 _ROS_OWN = ('use_sim_time', 'start_type_description_service')
 
@@ -75,8 +75,10 @@ def _plain(value: Any) -> Any:
 def _refuse_unknown(
     overrides: Mapping[str, Any], specs: Mapping[str, ParamSpec], node: str
 ) -> None:
+    known = {spec.name for spec in PARAMS}
     for key in overrides:
-        if key in specs or key in _ROS_OWN or key.startswith('qos_overrides.'):
+        is_of_another = key in known  # `/**` sets one value for several nodes
+        if is_of_another or key in _ROS_OWN or key.startswith('qos_overrides.'):
             continue
         near = difflib.get_close_matches(key, specs, n=1, cutoff=0.0)
         raise ConfigError(

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import rclpy
+from rclpy._rclpy_pybind11 import RCLError
 from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
@@ -140,7 +141,10 @@ def _spin(make: Callable[[Stop], Any], stop: Stop, threads: int) -> None:
     executor.add_node(node)
     try:
         while not stop.is_set and rclpy.ok():
-            executor.spin_once(timeout_sec=_POLL_S)
+            try:
+                executor.spin_once(timeout_sec=_POLL_S)
+            except RCLError as error:  # e.g. a transition that the present state does not have
+                nodes[0].get_logger().error(f'refused: {error}')
         # The answer of a service call that asked for the end has to leave first.
         executor.spin_once(timeout_sec=_POLL_S)
     finally:

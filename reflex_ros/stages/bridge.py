@@ -63,7 +63,7 @@ class Bridge:
         self._out: list[Output] = []
         self._is_armed = False
         self._needs_ramp = True
-        self._ramp_start_ns = 0
+        self._ramp_start_ns = self._ramp_ticks = 0
         self._ramp_from: FloatArray | None = None
         self._last_chunk_id = 0
         self._next_due_ns = now.mono_ns
@@ -81,14 +81,22 @@ class Bridge:
         self._arm.check()
         self.states.fire(ArmEvent.CHECK)
 
-    def activate(self) -> None:
-        """Enable the arm at its measured pose; motion starts now or on ``resume``."""
+    def activate(self, *, may_autostart: bool = True) -> None:
+        """Enable the arm at its measured pose; motion starts now or on ``resume``.
+
+        Args:
+            may_autostart: False for a bridge that replaces a dead one: it waits for the operator.
+        """
         self._arm.enable()
         self.states.fire(ArmEvent.ENABLE)
         self._seed_limiter()
         self._publish_task(self._clock.now())
-        if self._config.is_autostarted:
+        if self._config.is_autostarted and may_autostart:
             self._arm_motion()
+
+    def use_ledger(self, ledger: LedgerWriter) -> None:
+        """Write every tick to ``ledger`` from its next index on; call before the first tick."""
+        self._ticks.use_ledger(ledger)
 
     def request_stop(self, now: Instant) -> None:
         """Decelerate and hold for good; ticks until ``is_at_rest`` finish it."""
@@ -245,6 +253,7 @@ class Bridge:
         setpoint = active.path.at(due_ns)
         if self.states.state is ArmState.RAMP_IN:
             assert self._ramp_from is not None
+            self._ramp_ticks += 1
             share = (due_ns - self._ramp_start_ns) / self._config.ramp_ns
             setpoint = ramp(self._ramp_from, setpoint, share, self._config.ramp_ns)
         assert self._limiter is not None
@@ -261,8 +270,8 @@ class Bridge:
         """Decelerate within the limits, then keep sending the held pose."""
         assert self._limiter is not None
         if self.states.state in (ArmState.RAMP_IN, ArmState.TRACKING):
-            if 2 * (due_ns - self._ramp_start_ns) >= self._config.ramp_ns:
-                # it has met the plan; a plan shorter than the ramp must not ramp for ever
+            if 2 * self._ramp_ticks * self._config.period_ns >= self._config.ramp_ns:
+                # it has met the plan; plans shorter than the ramp must not ramp for ever
                 self._needs_ramp = False
             self.states.fire(ArmEvent.HOLD)
             self._ticks.hold_since(now)
@@ -401,7 +410,7 @@ class Bridge:
 
     def _arm_motion(self) -> None:
         """Leave ``enabled``: wait in ``holding`` for the first chunk, which then ramps in."""
-        self._is_armed, self._needs_ramp = True, True
+        self._is_armed, self._needs_ramp, self._ramp_ticks = True, True, 0
         if self.states.state is ArmState.ENABLED:
             self.states.fire(ArmEvent.RESUME)
             self.states.fire(ArmEvent.HOLD)

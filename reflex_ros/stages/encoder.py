@@ -157,7 +157,7 @@ class EncoderStage:
             if self._encoded_epoch != self._task.epoch:
                 self._encoder.instruction(self._task.instruction, self._task.epoch, probe)
                 self._encoded_epoch = self._task.epoch
-            block = self._encoder.encode(block, {f.camera: f.image for f in frames}, probe)
+            block = self._encoder.encode(block, _pixels(frames), probe)
         self._number += 1
         return (Output(replace(block, stages=probe.times())),), probe
 
@@ -200,3 +200,8 @@ class EncoderStage:
     def _drop(self, reason: str) -> None:
         self._dropped += 1
         self._reason = reason
+
+
+def _pixels(frames: tuple[Frame, ...]) -> dict[str, ByteArray]:
+    """Return the images by camera; an encoder is only given to wirings that carry pixels."""
+    return {frame.camera: frame.image for frame in frames if frame.image is not None}

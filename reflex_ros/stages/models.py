@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from reflex_ros.core.probe import Probe
-    from reflex_ros.core.types import FloatArray, KvBlock, SimTruth
+    from reflex_ros.core.types import ByteArray, FloatArray, KvBlock, SimTruth
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +59,5 @@ class FrameEncoder(Protocol):
     def instruction(self, text: str, epoch: int, probe: Probe) -> None:
         """Encode an instruction once per epoch; span ``instruction``."""
 
-    def encode(self, block: KvBlock, images: dict[str, object], probe: Probe) -> KvBlock:
+    def encode(self, block: KvBlock, images: Mapping[str, ByteArray], probe: Probe) -> KvBlock:
         """Encode one observation and return the block with its slots; spans ``encode``, ..."""

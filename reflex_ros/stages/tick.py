@@ -77,7 +77,7 @@ class TickBook:
         self._config = config
         self._ledger = ledger
         self._number = 0
-        self._next_index = 0
+        self._next_index = 0 if ledger is None else ledger.next_index
         self._has_tracked = self._is_operator_hold = False
         self._resumed_ns = self._instruction_ns = self._hold_ns = 0
         self._last_chunk_ns = self._last_accept_ns = self._last_reject_ns = 0
@@ -133,6 +133,11 @@ class TickBook:
         del now_ns
         self._has_tracked = True
         self._resumed_ns = self._instruction_ns = 0
+
+    def use_ledger(self, ledger: LedgerWriter) -> None:
+        """Write records to ``ledger`` from its next index on."""
+        self._ledger = ledger
+        self._next_index = ledger.next_index
 
     # ---- records -----------------------------------------------------------------------------
 

@@ -127,15 +127,19 @@ class TickLoop:
 
     Args:
         step: Takes the present, the due instant (steady ns) and its index.
-        period_ns: Grid.
+        period_ns: Grid. ``start_ns``: steady instant of index 0, None = when the loop starts.
+        first_index: First index that may run.
         clock: Both times.
         failed: Takes an exception of ``step``; the loop has ended then.
         name: Name of the thread.
     """
 
     def __init__(self, step: Callable[[Instant, int, int], None], *, period_ns: int, clock: Clock,
-                 failed: Callable[[BaseException], None], name: str = 'tick') -> None:
+                 failed: Callable[[BaseException], None], name: str = 'tick',
+                 start_ns: int | None = None, first_index: int = 0) -> None:
         self._step = step
+        self._start_ns = start_ns
+        self._first_index = first_index
         self._period_ns = period_ns
         self._clock = clock
         self._failed = failed
@@ -155,8 +159,8 @@ class TickLoop:
 
     def run(self) -> None:
         """Run on the calling thread until ``stop``."""
-        start_ns = self._clock.mono_ns()
-        index = 0
+        start_ns = self._clock.mono_ns() if self._start_ns is None else self._start_ns
+        index = self._first_index
         while not self._is_stopping.is_set():
             due_ns = start_ns + index * self._period_ns
             self._clock.sleep_until(due_ns)

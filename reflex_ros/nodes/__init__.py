@@ -1,0 +1,1 @@
+"""The nodes: wiring between topics and stages, nothing else."""

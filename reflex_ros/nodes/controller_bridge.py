@@ -1,0 +1,195 @@
+"""Node ``controller_bridge``: the 50 Hz loop between chunks and the arm."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from reflex_ros.core.clock import MS
+from reflex_ros.core.errors import EXIT_ARM, ReflexError
+from reflex_ros.core.ledger import LedgerWriter
+from reflex_ros.core.param_table import BRIDGE
+from reflex_ros.core.types import (
+    ChunkTrace,
+    ControlTick,
+    Plan,
+    Reply,
+    StallEvent,
+    Task,
+)
+from reflex_ros.ros import convert
+from reflex_ros.ros.bridge_diagnostics import arm_diagnosis, tick_diagnosis
+from reflex_ros.ros.diagnostics import Diagnostics
+from reflex_ros.ros.lifecycle import ReflexNode
+from reflex_ros.ros.qos import SERVICES, load_type, topic
+from reflex_ros.ros.spin import Stop, run_node
+from reflex_ros.stages.bridge import Bridge
+from reflex_ros.stages.build import bridge_config, make_driver
+from reflex_ros.stages.worker import TickLoop
+
+if TYPE_CHECKING:
+    from reflex_ros.core.clock import Instant
+    from reflex_ros.stages.base import Output
+
+LEDGER = 'ledger.bin'
+REST_NS = 2000 * MS
+"""Longest wait for the arm to come to rest at the end."""
+
+
+class BridgeNode(ReflexNode):
+    """Owns the arm: the only node that commands it."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(BRIDGE, stop)
+        self._lock = threading.RLock()
+        self._bridge: Bridge | None = None
+        self._loop: TickLoop | None = None
+        self._last_tick: ControlTick | None = None
+
+    def configure(self) -> None:
+        """Open and check the arm, open topics and services; nothing moves."""
+        self._arm = make_driver(self.params, self.steady)
+        config = bridge_config(self.params, policy='tiny',
+                               uses_sim_time=self.get_parameter('use_sim_time').value)
+        self._bridge = Bridge(self._arm, config, self.steady)
+        self._bridge.connect()
+        self._publishers_of = {
+            Plan: (self.advertise(topic('plan')), convert.plan_to_msg),
+            Task: (self.advertise(topic('task')), convert.task_to_msg),
+            ChunkTrace: (self.advertise(topic('chunk_trace')), convert.chunk_trace_to_msg),
+            ControlTick: (self.advertise(topic('control_tick')), convert.control_tick_to_msg),
+            StallEvent: (self.advertise(topic('stall_event')), convert.stall_event_to_msg),
+        }
+        self._joint_states = self.advertise(topic('joint_states'))
+        self.listen(topic('action_chunk'), self._on_chunk)
+        self.listen(topic('stage_status'), self._on_status)
+        self._serve()
+        self._diagnostics = Diagnostics(
+            self, f'piper:{self.params["arm.channel"]}',
+            sources={'tick': lambda: tick_diagnosis(self._last_tick),
+                     'arm': lambda: arm_diagnosis(self._arm, self._bridge)},
+        )
+
+    def activate(self) -> None:
+        """Enable the arm at its measured pose and start the loop."""
+        bridge = cast('Bridge', self._bridge)
+        period_ns = round(1e9 / cast('float', self.params['control.rate_hz']))
+        ledger, is_new = self._open_ledger(period_ns)
+        if ledger is not None:
+            bridge.use_ledger(ledger)
+        bridge.activate(may_autostart=is_new)
+        self._loop = TickLoop(
+            self._tick, period_ns=period_ns, clock=self.steady, failed=self._tick_failed,
+            start_ns=None if ledger is None else ledger.header.start_ns,
+            first_index=0 if ledger is None else ledger.next_index,
+        )
+        self._loop.start()
+
+    def deactivate(self) -> None:
+        """Decelerate, hold, and end the loop; the arm keeps its power."""
+        bridge, loop = cast('Bridge', self._bridge), cast('TickLoop', self._loop)
+        with self._lock:
+            bridge.request_stop(self.steady.now())
+        until_ns = self.steady.mono_ns() + REST_NS
+        while not bridge.is_at_rest and self.steady.mono_ns() < until_ns:
+            self.steady.sleep_until(self.steady.mono_ns() + 5 * MS)
+        loop.stop()
+        with self._lock:
+            self._publish(bridge.close(self.steady.now()))
+
+    def cleanup(self) -> None:
+        """Close the bus; motors keep their power and hold."""
+        if self._bridge is not None:
+            self._arm.disconnect()
+            self._bridge = None
+
+    # ---- loop --------------------------------------------------------------------------------
+
+    def _tick(self, now: Instant, due_ns: int, index: int) -> None:
+        with self._lock:
+            outputs = cast('Bridge', self._bridge).step(now, due_ns, index)
+        self._publish(outputs)
+
+    def _tick_failed(self, error: BaseException) -> None:
+        self.fail(error if isinstance(error, ReflexError) else _ArmLoopError(error))
+
+    def _open_ledger(self, period_ns: int) -> tuple[LedgerWriter | None, bool]:
+        """Return the ledger of the run and whether it is new; none without a run folder."""
+        folder = cast('str', self.params['run.folder'])
+        if not folder:
+            return None, True
+        path, now = Path(folder) / LEDGER, self.steady.now()
+        if path.exists():
+            return LedgerWriter.reopen(path, now), False
+        return LedgerWriter.create(
+            path, period_ns=period_ns, start=now, run_id=Path(folder).name,
+            joint_names=self._arm.names,
+        ), True
+
+    # ---- topics and services -----------------------------------------------------------------
+
+    def _on_chunk(self, msg: Any) -> None:
+        chunk = convert.action_chunk_from_msg(msg)
+        with self._lock:
+            if self._loop is not None:
+                self._publish(cast('Bridge', self._bridge).offer(chunk, self.steady.now()))
+
+    def _on_status(self, msg: Any) -> None:
+        with self._lock:
+            status = convert.stage_status_from_msg(msg)
+            cast('Bridge', self._bridge).status(status, self.steady.now())
+
+    def _publish(self, outputs: tuple[Output, ...]) -> None:
+        for output in outputs:
+            value = output.value
+            publisher, to_msg = self._publishers_of[type(value)]
+            publisher.publish(to_msg(value))
+            if isinstance(value, ControlTick):
+                self._last_tick = value
+                self._joint_states.publish(convert.joint_state_to_msg(
+                    self._arm.feedback(), names=self._arm.names, stamp_ns=value.stamp_ns,
+                ))
+
+    def _serve(self) -> None:
+        def answer(name: str, ask: Callable[[Any], tuple[Reply, tuple[Output, ...]]]) -> None:
+            def callback(request: Any, response: Any) -> Any:
+                with self._lock:
+                    reply, outputs = ask(request)
+                    self._publish(outputs)
+                self.get_logger().info(f'{name}: accepted={reply.accepted} reason={reply.reason}')
+                return convert.reply_to_msg(reply, response)
+
+            self.create_service(load_type(SERVICES[name]), name, callback)
+
+        bridge = cast('Bridge', self._bridge)
+        now = self.steady.now
+        answer('set_instruction', lambda r: bridge.set_instruction(r.instruction, now()))
+        answer('hold', lambda _: bridge.hold(now()))
+        answer('resume', lambda _: bridge.resume(now()))
+        self.create_service(load_type(SERVICES['recover']), 'recover', self._on_recover)
+
+    def _on_recover(self, request: Any, response: Any) -> Any:
+        """Recover beside the running loop: it blocks for seconds; nothing is sent meanwhile."""
+        reply = cast('Bridge', self._bridge).recover(arm_supported=request.arm_supported)
+        return convert.reply_to_msg(reply, response)
+
+
+class _ArmLoopError(ReflexError):
+    """The control loop ended by an error that nobody foresaw."""
+
+    exit_code = EXIT_ARM
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f'control loop ended: {type(cause).__name__}: {cause}. Nothing is sent.')
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the node."""
+    return run_node(BridgeNode, args=args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
