@@ -79,7 +79,8 @@ def partial(part: Part) -> Partial:
     scores = logits(part.query, part.key)
     peak = scores.amax(-1, keepdim=True)
     weights = torch.exp(scores - torch.where(peak.isinf(), torch.zeros_like(peak), peak))
-    return Partial(peak, weights.sum(-1, keepdim=True), weigh(weights, part.value.to(scores.dtype)))
+    output = weigh(weights, part.value.to(scores.dtype))
+    return Partial(peak, weights.sum(-1, keepdim=True), output)
 
 
 def empty_partial(part: Part) -> Partial:

@@ -194,7 +194,8 @@ class Oracle:
     def _patchify(self, image: Array, name: str, size: int) -> Array:
         """Strided convolution written as one matrix product per patch."""
         side = image.shape[0] // size
-        weight = self._w[f'{name}.weight'].transpose(0, 2, 3, 1).reshape(-1, size * size * image.shape[2])
+        kernel = self._w[f'{name}.weight'].transpose(0, 2, 3, 1)
+        weight = kernel.reshape(len(kernel), -1)
         out = np.zeros((side, side, len(weight)))
         for i in range(side):
             for j in range(side):

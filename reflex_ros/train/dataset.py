@@ -15,6 +15,7 @@ from reflex_ros.train import labels
 
 Ints = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
 
 ARM_JOINTS = 6
 FRAME_TICKS = 2
@@ -30,7 +31,8 @@ class Demonstrations:
     Attributes:
         images: ``uint8[F, H, W, 3]``.
         command, measured: ``float32[F, 6]`` joints commanded and measured at the frame, rad.
-        segment: ``int64[F]`` row of ``paths``. ``tick``: ``float64[F]`` ticks since that segment began.
+        segment: ``int64[F]`` row of ``paths``.
+        tick: ``float64[F]`` ticks since that segment began.
         target: ``float32[F, 3]`` target position, m.
         episode: ``int64[F]``, unique.
         paths: ``float32[S, ticks, 6]`` reference joints of every segment, without later jumps.
@@ -93,7 +95,7 @@ class Batch:
     """
 
     frames: Ints
-    present: npt.NDArray[np.bool_]
+    present: Bools
     ages: npt.NDArray[np.float64]
     state: Float32
     actions: Float32
@@ -132,12 +134,13 @@ class Sampler:
         ages = FRAME_TICKS * (newest[:, None] - frames) + delays[:, None]
         return Batch(frames, present, ages.astype(np.float64), state, actions)
 
-    def _windows(self, newest: Ints, rng: np.random.Generator) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def _windows(self, newest: Ints, rng: np.random.Generator) -> tuple[Ints, Bools]:
         size = len(newest)
         gaps = 1 + (rng.random((size, self.window)) < 0.05)
         gaps[:, -1] = 0
         behind = np.cumsum(gaps[:, ::-1], 1)[:, ::-1]
-        wanted = np.where(rng.random(size) < 0.7, self.window, rng.integers(1, self.window + 1, size))
+        partly = rng.integers(1, self.window + 1, size)
+        wanted = np.where(rng.random(size) < 0.7, self.window, partly)
         history = self.data.history()[newest]
         rank = np.arange(self.window)[::-1]
         present = (rank < wanted[:, None]) & (behind <= history[:, None])

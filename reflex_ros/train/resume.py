@@ -40,7 +40,8 @@ def load_state(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 f'training cannot be resumed {file}: got no state header, expected a file of '
                 'save_state. Delete it to start afresh.'
             )
-        return {name: reader.get_tensor(name) for name in reader.keys()}, json.loads(meta)
+        names = list(reader.keys())
+        return {name: reader.get_tensor(name) for name in names}, json.loads(meta)
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -136,6 +136,15 @@ class Statistics:
         state_mean[ARM_JOINTS:] = state_std[ARM_JOINTS:] = OPEN_GRIPPER_M / 2
         return cls(state_mean, state_std, mean, std)
 
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Return the four arrays by name."""
+        return {name: torch.from_numpy(getattr(self, name)) for name in self.__slots__}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> Statistics:
+        """Return what ``to_tensors`` took apart."""
+        return cls(**{name: tensors[name].numpy() for name in cls.__slots__})
+
 
 def relative_actions(
     actions: npt.NDArray[np.float32], state: npt.NDArray[np.float32]

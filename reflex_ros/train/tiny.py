@@ -27,7 +27,7 @@ from reflex_ros.core.types import JOINT_NAMES
 from reflex_ros.infer.checkpoint import Scaling, Scalings
 from reflex_ros.infer.families import tiny
 from reflex_ros.infer.families.tiny_network import TinyConfig, TinyNetwork
-from reflex_ros.train import instructions
+from reflex_ros.train import instructions, resume
 from reflex_ros.train.dataset import FRAME_TICKS, Demonstrations, Sampler
 from reflex_ros.train.demonstrations import TICK_NS, generate
 from reflex_ros.train.stages import FlowStage, Statistics, VisionStage, encode_images
@@ -144,10 +144,9 @@ class Session:
     def _flow(self, training: list[Path], validation: list[Path]) -> None:
         out = self._options.out
         self.network.vision.load_state_dict(load_file(out / 'vision.safetensors'))
-        learn, check = (self._flow_stage(files, name) for files, name in (
-            (training, 'training'), (validation, 'validation')))  # fmt: skip
-        check.statistics = learn.statistics
-        trainer = self._trainer(learn.parameters(), Budget(60 * self._options.minutes_b, FLOW_RATE), 'flow')
+        learn, check = self._flow_stage(training), self._flow_stage(validation)
+        budget = Budget(60 * self._options.minutes_b, FLOW_RATE)
+        trainer = self._trainer(learn.parameters(), budget, 'flow')
 
         def observe(mean: float) -> None:
             trained = {n: p.detach().clone() for n, p in learn.parameters().items()}
@@ -168,24 +167,29 @@ class Session:
             observe_every_s=60 * self._options.report_minutes,
         )
 
-    def _flow_stage(self, files: list[Path], name: str) -> FlowStage:
-        """Return the stage of some files; their tokens are computed once and kept."""
-        cache = self._options.out / f'tokens_{name}.safetensors'
-        if not cache.exists():
-            parts = [
-                encode_images(self.network, Demonstrations.load([file]).images)
-                for file in tqdm(files, desc=f'{name} tokens')
-            ]
-            save_file({'tokens': torch.cat(parts)}, cache)
+    def _flow_stage(self, files: list[Path]) -> FlowStage:
+        """Return the stage of some files; the first to be made decides the statistics."""
         sampler = Sampler(Demonstrations.load(files, with_images=False))
-        rng = np.random.default_rng(self._options.seed)
+        kept = self._options.out / 'statistics.safetensors'
+        if not kept.exists():
+            rng = np.random.default_rng(self._options.seed)
+            resume.save_state(kept, Statistics.of(sampler.draw(8192, rng)).to_tensors(), {})
         return FlowStage(
             self.network,
             self.tokenizer,
             sampler=sampler,
-            tokens=load_file(cache)['tokens'],
-            statistics=Statistics.of(sampler.draw(8192, rng)),
+            tokens=torch.cat([self._tokens(file) for file in tqdm(files, desc='tokens')]),
+            statistics=Statistics.from_tensors(resume.load_state(kept)[0]),
         )
+
+    def _tokens(self, file: Path) -> Tensor:
+        """Return the vision tokens of one file; they are computed once and kept."""
+        kept = self._options.out / 'tokens' / f'{file.stem}.safetensors'
+        if not kept.exists():
+            kept.parent.mkdir(exist_ok=True)
+            tokens = encode_images(self.network, Demonstrations.load([file]).images)
+            resume.save_state(kept, {'tokens': tokens}, {})
+        return resume.load_state(kept)[0]['tokens']
 
     def export(
         self, folder: Path, statistics: Statistics, trainer: Trainer, report: dict[str, str]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from reflex_ros.core.clock import S, Clock
+from reflex_ros.core.clock import Clock, S
 from reflex_ros.train import resume
 
 

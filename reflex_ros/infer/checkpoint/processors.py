@@ -139,7 +139,8 @@ def _state_file(folder: Path, name: str, registry_name: str) -> str:
             'statistics. Use a complete checkpoint.'
         )
     steps: Sequence[Mapping[str, Any]] = json.loads(file.read_text()).get('steps', ())
-    files = [step.get('state_file') for step in steps if step.get('registry_name') == registry_name]
+    named = [step for step in steps if step.get('registry_name') == registry_name]
+    files = [step.get('state_file') for step in named]
     if len(files) != 1 or not isinstance(files[0], str) or Path(files[0]).name != files[0]:
         raise ModelError(
             f'checkpoint is incomplete {file} step {registry_name}: got state files {files}, '

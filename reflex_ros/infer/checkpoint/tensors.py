@@ -24,8 +24,9 @@ def read_tensors(file: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]
     """
     try:
         with safe_open(file, 'pt') as reader:
-            _check_shapes(file, {n: tuple(reader.get_slice(n).get_shape()) for n in reader.keys()},
-                          expected)  # fmt: skip
+            names = list(reader.keys())
+            found = {name: tuple(reader.get_slice(name).get_shape()) for name in names}
+            _check_shapes(file, found, expected)
             tensors = {name: reader.get_tensor(name) for name in expected}
     except (SafetensorError, OSError) as error:
         raise ModelError(

@@ -48,7 +48,7 @@ class TinyPolicy:
     ) -> None:
         self.network, self.spec = network.eval().requires_grad_(False), spec
         self.scalings, self._tokenizer = scalings, tokenizer
-        self._is_relative = np.array([name.split('_')[-1] != 'gripper' for name in spec.joint_names])
+        self._is_relative = np.array([not n.endswith('gripper') for n in spec.joint_names])
 
     @classmethod
     def load(cls, folder: str | Path, *, dtype: torch.dtype = torch.float32) -> TinyPolicy:

@@ -144,3 +144,30 @@ def error_fixture():
 @pytest.fixture(autouse=True)
 def one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope='session', name='tiny_folder')
+def tiny_folder_fixture(tmp_path_factory):
+    """A complete checkpoint of a very small network with random weights."""
+    from reflex_ros.core.types import JOINT_NAMES
+    from reflex_ros.infer.checkpoint import Scaling, Scalings
+    from reflex_ros.infer.families import tiny
+    from reflex_ros.train.instructions import build_tokenizer
+
+    config = TinyConfig(**{**SMALL, 'instruction_tokens': 8, 'vocabulary': 64, 'window': 4})
+    rng = np.random.default_rng(0)
+    spread = [np.float32(rng.uniform(0.1, 1, shape)).astype(float) for shape in (7, 7, (6, 7))]
+    scalings = Scalings(Scaling(spread[0], spread[1]), Scaling(np.zeros((6, 7)), spread[2]))
+    folder = tmp_path_factory.mktemp('tiny')
+    tiny.save(
+        folder,
+        random_network(config, 0, torch.float32),
+        scalings=scalings,
+        tokenizer=build_tokenizer(8),
+        config={
+            'joint_names': list(JOINT_NAMES), 'step_period_ns': 20_000_000,
+            'frame_period_ns': 40_000_000, 'n_action_steps': 2, 'num_inference_steps': 10,
+            'instruction': 'follow the pink ball', 'dh': 'new',
+        },
+    )  # fmt: skip
+    return folder
