@@ -137,8 +137,10 @@ def _start_ros(args: Sequence[str] | None) -> None:
 
 def _spin(make: Callable[[Stop], Any], stop: Stop, threads: int) -> None:
     executor = MultiThreadedExecutor(threads) if threads > 1 else SingleThreadedExecutor()
-    node = make(stop)
-    executor.add_node(node)
+    made = make(stop)
+    nodes = list(made) if isinstance(made, Sequence) else [made]
+    for node in nodes:
+        executor.add_node(node)
     try:
         while not stop.is_set and rclpy.ok():
             try:
@@ -148,8 +150,10 @@ def _spin(make: Callable[[Stop], Any], stop: Stop, threads: int) -> None:
         # The answer of a service call that asked for the end has to leave first.
         executor.spin_once(timeout_sec=_POLL_S)
     finally:
-        if hasattr(node, 'stop'):
-            node.stop()
+        for node in nodes:
+            if hasattr(node, 'stop'):
+                node.stop()
         executor.shutdown(timeout_sec=1.0)
         with suppress(KeyboardInterrupt):
-            node.destroy_node()
+            for node in reversed(nodes):
+                node.destroy_node()
