@@ -1,0 +1,120 @@
+"""Reads what is whole in an MCAP file without footer or index, as a killed writer leaves it.
+
+Only what the writer of this suite makes: uncompressed chunks. Source: the MCAP specification,
+records 3 (schema), 4 (channel), 5 (message) and 6 (chunk).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from reflex_ros.core.errors import LayoutError
+
+MAGIC = b'\x89MCAP0\r\n'
+_RECORD = struct.Struct('<BQ')
+_CHUNK = struct.Struct('<QQQI')
+_MESSAGE = struct.Struct('<HIQQ')
+_FOOTER, _SCHEMA, _CHANNEL, _MESSAGE_OP, _CHUNK_OP, _DATA_END = 2, 3, 4, 5, 6, 15
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One topic: id of its schema, name, QoS profiles as the YAML text of the writer."""
+
+    schema: int
+    topic: str
+    qos: str
+
+
+@dataclass(slots=True)
+class McapScan:
+    """A pass over the bytes of a file.
+
+    Attributes:
+        data: The file.
+        schemas: (type, definition) by id, filled by ``messages``. ``channels``: likewise.
+        end: Bytes up to the first torn record; all of them if the writer closed the file.
+    """
+
+    data: memoryview
+    schemas: dict[int, tuple[str, str]] = field(default_factory=dict)
+    channels: dict[int, Channel] = field(default_factory=dict)
+    end: int = 0
+
+    def messages(self) -> Iterator[tuple[str, int, bytes]]:
+        """Yield (topic, receipt in ROS time, data) up to the first torn record.
+
+        Raises:
+            LayoutError: The file is no MCAP file, or a chunk is compressed.
+        """
+        if bytes(self.data[: len(MAGIC)]) != MAGIC:
+            raise LayoutError(
+                f'MCAP file cannot be read: got a file that starts with '
+                f'{bytes(self.data[: len(MAGIC)])!r}, expected {MAGIC!r}. Give another file.'
+            )
+        yield from self._records(len(MAGIC), len(self.data))
+
+    def _records(self, start: int, stop: int) -> Iterator[tuple[str, int, bytes]]:
+        while start + _RECORD.size <= stop:
+            code, length = _RECORD.unpack_from(self.data, start)
+            body = start + _RECORD.size
+            if code == _CHUNK_OP:
+                # A torn chunk still gives its whole messages.
+                yield from self._chunk(body, min(body + length, stop))
+            if code in (_FOOTER, _DATA_END):
+                self.end = len(self.data)
+                return
+            if not 0 < code < 128 or body + length > stop:
+                return
+            if code == _MESSAGE_OP:
+                yield from self._message(body, body + length)
+            elif code == _SCHEMA:
+                self._schema(body)
+            elif code == _CHANNEL:
+                self._channel(body)
+            start = self.end = body + length
+
+    def _chunk(self, start: int, stop: int) -> Iterator[tuple[str, int, bytes]]:
+        start += _CHUNK.size
+        if start + 4 > stop:
+            return
+        compression, start = self._text(start)
+        if compression:
+            raise LayoutError(
+                f'MCAP file cannot be repaired: got {compression} chunks, expected uncompressed '
+                'ones, as the recorder writes them. Use the tool that wrote it.'
+            )
+        yield from self._records(start + 8, stop)
+
+    def _message(self, start: int, stop: int) -> Iterator[tuple[str, int, bytes]]:
+        if stop - start < _MESSAGE.size:
+            return
+        channel, _, log_ns, _ = _MESSAGE.unpack_from(self.data, start)
+        if channel in self.channels:
+            data = bytes(self.data[start + _MESSAGE.size : stop])
+            yield self.channels[channel].topic, log_ns, data
+
+    def _schema(self, start: int) -> None:
+        (number,) = struct.unpack_from('<H', self.data, start)
+        name, start = self._text(start + 2)
+        _, start = self._text(start)
+        self.schemas[number] = (name, self._text(start)[0])
+
+    def _channel(self, start: int) -> None:
+        number, schema = struct.unpack_from('<HH', self.data, start)
+        topic, start = self._text(start + 4)
+        _, start = self._text(start)
+        (length,) = struct.unpack_from('<I', self.data, start)
+        pairs, at = [], start + 4
+        while at < start + 4 + length:
+            text, at = self._text(at)
+            pairs.append(text)
+        metadata = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        self.channels[number] = Channel(schema, topic, metadata.get('offered_qos_profiles', ''))
+
+    def _text(self, start: int) -> tuple[str, int]:
+        (length,) = struct.unpack_from('<I', self.data, start)
+        end = start + 4 + length
+        return bytes(self.data[start + 4 : end]).decode(), end

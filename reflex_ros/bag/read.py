@@ -1,0 +1,145 @@
+"""Reads a bag of either storage as a stream, with the message definitions that it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rosbags.interfaces import Qos
+from rosbags.rosbag2 import Reader, ReaderError
+
+from reflex_ros.bag.files import METADATA
+from reflex_ros.bag.schema import typestore_of
+from reflex_ros.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class BagMessage:
+    """One serialized message.
+
+    Attributes:
+        topic: Full topic name. ``type``: its type.
+        stamp_ns: ROS time at which the recorder received it.
+        data: CDR with its encapsulation header.
+    """
+
+    topic: str
+    type: str
+    stamp_ns: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What a bag says about one topic: type, definition, messages, offered profiles."""
+
+    type: str
+    definition: str
+    messages: int
+    qos: tuple[Qos, ...]
+
+
+class BagReader:
+    """Streams a bag; use it as a context manager. Not thread-safe.
+
+    Args:
+        folder: Folder of the bag, or one storage file.
+
+    Raises:
+        ConfigError: There is no complete bag.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self._reader = self._open()
+        self.topics = {
+            connection.topic: TopicInfo(
+                connection.msgtype,
+                connection.msgdef.data,
+                connection.msgcount,
+                tuple(getattr(connection.ext, 'offered_qos_profiles', ())),
+            )
+            for connection in self._reader.connections
+        }
+        types = {info.type: info.definition for info in self.topics.values()}
+        self._store = typestore_of(types.items())
+
+    def __enter__(self) -> Self:
+        """Return the reader."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the files; a second call does nothing."""
+        if self._reader.is_open:
+            self._reader.close()
+
+    def find(self, name: str) -> str | None:
+        """Return the full name of a topic, whatever its namespace; None if there is none.
+
+        Raises:
+            ConfigError: Several namespaces have the topic.
+        """
+        tail = '/' + name.strip('/')
+        found = [topic for topic in self.topics if topic.endswith(tail)]
+        if len(found) > 1:
+            raise ConfigError(
+                f'topic {name} of bag {self.folder.name} is ambiguous: got {", ".join(found)}, '
+                'expected one. Give its full name.'
+            )
+        return found[0] if found else None
+
+    def messages(
+        self, *topics: str, start_ns: int | None = None, stop_ns: int | None = None
+    ) -> Iterator[BagMessage]:
+        """Yield serialized messages in the order of their receipt.
+
+        Args:
+            topics: Full names; none = all.
+            start_ns: First receipt, ROS time. ``stop_ns``: first one not wanted.
+
+        Raises:
+            ConfigError: The bag has no such topic.
+        """
+        self._check(topics)
+        connections = [c for c in self._reader.connections if not topics or c.topic in topics]
+        for connection, stamp_ns, data in self._reader.messages(connections, start_ns, stop_ns):
+            yield BagMessage(connection.topic, connection.msgtype, stamp_ns, bytes(data))
+
+    def decode(self, message: BagMessage) -> Any:
+        """Return a message as an object with the fields of its definition."""
+        return self._store.deserialize_cdr(message.data, message.type)
+
+    def values(self, *topics: str) -> Iterator[tuple[str, int, Any]]:
+        """Yield (topic, receipt in ROS time, message object), as ``messages`` does."""
+        for message in self.messages(*topics):
+            yield message.topic, message.stamp_ns, self.decode(message)
+
+    def _check(self, topics: tuple[str, ...]) -> None:
+        unknown = [topic for topic in topics if topic not in self.topics]
+        if unknown:
+            raise ConfigError(
+                f'bag {self.folder.name} has no topic {unknown[0]}: expected one of '
+                f'{", ".join(sorted(self.topics))}. Record it, or name another.'
+            )
+
+    def _open(self) -> Reader:
+        if self.folder.is_dir() and not (self.folder / METADATA).is_file():
+            raise ConfigError(
+                f'bag {self.folder} is incomplete: got no {METADATA}, expected it beside the '
+                'data. If the recorder was killed, repair the bag.'
+            )
+        try:
+            reader = Reader(self.folder)
+            reader.open()
+        except (ReaderError, OSError) as error:
+            raise ConfigError(
+                f'bag {self.folder} cannot be read: got {error}, expected a rosbag2 folder. '
+                'Repair the bag, or give another.'
+            ) from error
+        return reader
