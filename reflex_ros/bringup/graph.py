@@ -1,0 +1,107 @@
+"""The graph of processes: what runs, in which order, and what follows from a death.
+
+The one description that the supervisor and the launch files read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reflex_ros.core.errors import EXIT_ARM, EXIT_NODE_LOST
+from reflex_ros.core.param_table import BRIDGE, ENCODER, POLICY, RECORDER, SIMULATOR
+
+INFERENCE = 'inference'
+"""Executable that hosts encoder and policy in one process, on two threads."""
+
+RESTART_BACKOFF_S = (1.0, 2.0, 4.0)
+"""Waits before the restarts of one process; there are as many restarts as waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """One process.
+
+    Attributes:
+        executable: Name of the executable and of its module in ``reflex_ros.nodes``.
+        hosts: Lifecycle nodes in it, in the order in which they are configured.
+        is_restarted: Whether it is restarted after its death.
+        is_urgent: Whether it gets a higher priority, where that is allowed.
+        exit_code: Exit code of the suite once it is lost.
+        linger_s: Time that the others go on after its loss, so that they can record it.
+        stop_rank: Processes stop in this order; equal ranks stop together.
+    """
+
+    executable: str
+    hosts: tuple[str, ...]
+    is_restarted: bool = True
+    is_urgent: bool = False
+    exit_code: int = EXIT_NODE_LOST
+    linger_s: float = 0.0
+    stop_rank: int = 1
+
+
+# The bridge stops first, so that the end of the motion is recorded and simulated.
+_SIMULATOR = ProcessSpec(
+    SIMULATOR, (SIMULATOR,), is_restarted=False, is_urgent=True, exit_code=EXIT_ARM, linger_s=1.0,
+    stop_rank=3,
+)
+_BRIDGE = ProcessSpec(
+    BRIDGE, (BRIDGE,), is_restarted=False, is_urgent=True, exit_code=EXIT_ARM, stop_rank=0,
+)
+_ENCODER = ProcessSpec(ENCODER, (ENCODER,))
+_POLICY = ProcessSpec(POLICY, (POLICY,))
+_INFERENCE = ProcessSpec(INFERENCE, (ENCODER, POLICY))
+_RECORDER = ProcessSpec(RECORDER, (RECORDER,), stop_rank=2)
+
+# The recorder sees everything, and nothing moves before all that feeds the bridge is running.
+_ACTIVATION = (RECORDER, SIMULATOR, ENCODER, POLICY, BRIDGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The processes of one run, in their order of start.
+
+    Attributes:
+        processes: What runs.
+    """
+
+    processes: tuple[ProcessSpec, ...]
+
+    @property
+    def configure_order(self) -> tuple[str, ...]:
+        """Lifecycle nodes in the order in which they are configured: that of their start."""
+        return tuple(node for process in self.processes for node in process.hosts)
+
+    @property
+    def activate_order(self) -> tuple[str, ...]:
+        """Lifecycle nodes in the order in which they are activated; the bridge last."""
+        return tuple(node for node in _ACTIVATION if node in self.configure_order)
+
+    @property
+    def stop_groups(self) -> tuple[tuple[ProcessSpec, ...], ...]:
+        """Processes that stop together, first group first."""
+        ranks = sorted({process.stop_rank for process in self.processes})
+        return tuple(
+            tuple(process for process in self.processes if process.stop_rank == rank)
+            for rank in ranks
+        )
+
+
+def suite(*, simulated: bool, one_process: bool = True, record: bool = True) -> Graph:
+    """Return the graph of the suite.
+
+    Args:
+        simulated: Whether the simulator takes the place of arm and cameras.
+        one_process: Whether encoder and policy share a process, as they should on one GPU.
+        record: Whether a bag is recorded.
+    """
+    processes = [_SIMULATOR, _BRIDGE] if simulated else [_BRIDGE]
+    processes += [_INFERENCE] if one_process else [_ENCODER, _POLICY]
+    if record:
+        processes.append(_RECORDER)
+    return Graph(tuple(processes))
+
+
+def recording() -> Graph:
+    """Return the graph that only records what others run."""
+    return Graph((_RECORDER,))

@@ -1,0 +1,1 @@
+"""The command line ``reflex-ros``: one file for each command."""
