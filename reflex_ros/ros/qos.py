@@ -14,6 +14,7 @@ from typing import Any
 from rclpy.qos import (
     QoSDurabilityPolicy,
     QoSHistoryPolicy,
+    QoSLivelinessPolicy,
     QoSProfile,
     QoSReliabilityPolicy,
 )
@@ -135,6 +136,7 @@ def qos_profile(profile: Profile) -> QoSProfile:
         durability=(
             QoSDurabilityPolicy.TRANSIENT_LOCAL if latched else QoSDurabilityPolicy.VOLATILE
         ),
+        liveliness=QoSLivelinessPolicy.AUTOMATIC,
     )
 
 
