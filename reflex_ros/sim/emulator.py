@@ -54,12 +54,14 @@ class EmulatorConfig:
         is_leader: Starts in leader mode: commands are ignored, only its own targets are sent.
         enables_after_reset: Power-on commands that a motor needs after a reset.
         gripper_range_mm: 70 or 100; 0 = never configured, the gripper cannot move.
+        is_supported: Rests in its first pose until it is powered; False: it falls at once.
     """
 
     firmware: str = FIRMWARE
     is_leader: bool = False
     enables_after_reset: int = 2
     gripper_range_mm: int = 70
+    is_supported: bool = True
 
 
 class Emulator:
@@ -83,7 +85,9 @@ class Emulator:
         faults: FaultInjector | None = None,
     ) -> None:
         self.config = config or EmulatorConfig()
-        self.firmware = Firmware(plant, enables_after_reset=self.config.enables_after_reset)
+        self.firmware = Firmware(
+            plant, enables_after_reset=self.config.enables_after_reset,
+            is_supported=self.config.is_supported)
         self.firmware.settings.gripper = (100, self.config.gripper_range_mm, 1)
         self.faults = faults or FaultInjector()
         self.faults.start(now_ns)

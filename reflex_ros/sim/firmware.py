@@ -95,9 +95,12 @@ class Firmware:
     Args:
         plant: What it drives.
         enables_after_reset: Power-on commands that a motor needs after a resume.
+        is_supported: Rests in its first pose until it is powered; False: it falls at once.
     """
 
-    def __init__(self, plant: Plant, *, enables_after_reset: int = 2) -> None:
+    def __init__(
+        self, plant: Plant, *, enables_after_reset: int = 2, is_supported: bool = True,
+    ) -> None:
         self._plant = plant
         self._enables_after_reset = enables_after_reset
         self.settings = Settings()
@@ -123,7 +126,7 @@ class Firmware:
         self.target_rad = list(self.reading.joints_rad)
         self._reference_rad = list(self.reading.joints_rad)
         self.gripper_target_m = self.reading.gripper_m
-        if isinstance(plant, Releasable):
+        if isinstance(plant, Releasable) and not is_supported:
             for joint in range(JOINTS):
                 plant.release(joint)
 

@@ -208,7 +208,14 @@ def test_after_a_resume_each_motor_needs_two_enables(bench):
     assert not bench.last(0x262).bits & POWERED
 
 
-def test_powering_a_fallen_joint_holds_it_where_it_is(bench):
+def test_an_arm_rests_until_it_is_powered_first(bench):
+    bench.run(1.0)
+    assert [bench.joint_mdeg(j) for j in range(1, 7)] == home_mdeg()
+    assert not bench.last(0x261).bits & POWERED
+
+
+def test_powering_a_fallen_joint_holds_it_where_it_is():
+    bench = Bench(EmulatorConfig(is_supported=False))
     bench.run(1.0)
     fallen = bench.joint_mdeg(2)
     bench.ready()

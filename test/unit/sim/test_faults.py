@@ -204,7 +204,7 @@ def test_dropping_can_hit_commands():
     bench.run(1.0)
     position = bench.arm.firmware.target_rad
     assert position[0] == pytest.approx(0.17453, abs=1e-4)
-    assert position[2] == pytest.approx(-0.70, abs=0.05)  # -1.05 was asked for
+    assert position[2] == pytest.approx(-0.70)  # -1.05 was asked for
     assert bench.arm.received[0x156] == 1
 
 
