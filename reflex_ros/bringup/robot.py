@@ -1,0 +1,64 @@
+"""The suite on a robot, without ``ros2 launch``: the same graph, restarts included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reflex_ros.bringup import ending
+from reflex_ros.bringup.graph import suite
+from reflex_ros.bringup.session import RunSpec, new_run_folder, run_session
+from reflex_ros.bringup.settings import effective
+from reflex_ros.core.param_table import BRIDGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reflex_ros.bringup.status_line import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class RobotSpec:
+    """What the command line asks for.
+
+    Attributes:
+        files: Parameter files, later ones win.
+        namespace: Namespace of the nodes.
+        one_process: Whether encoder and policy share a process.
+        record: Whether a bag is recorded.
+        runs: Folder of the run folders.
+        overrides: Further parameters by name; they win.
+    """
+
+    files: tuple[Path, ...]
+    namespace: str
+    one_process: bool
+    record: bool
+    runs: Path
+    overrides: Mapping[str, object]
+
+
+def run_robot(spec: RobotSpec) -> int:
+    """Run the suite until a signal, then report it; return the exit code.
+
+    Domain and discovery range stay as the environment has them: cameras and operators are on it.
+    """
+    values = effective(spec.files, spec.overrides)
+    folder = new_run_folder(spec.runs, str(values[BRIDGE]['chunk.mode']))
+    chosen = {**spec.overrides, 'run.folder': str(folder)}
+    run = RunSpec(
+        suite(simulated=False, one_process=spec.one_process, record=spec.record), folder,
+        effective(spec.files, chosen), namespace=spec.namespace,
+    )
+    print(f'run folder: {folder}')
+    if not values[BRIDGE]['run.autostart']:
+        print('the arm holds until you call: reflex-ros arm resume')
+    result = run_session(run, until=never)
+    ending.report(folder)
+    return result.exit_code
+
+
+def never(now: Progress, active_ns: int) -> str:
+    """Let a run go on until somebody stops it."""
+    return ''
