@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from reflex_ros.core.clock import MS
-from reflex_ros.core.errors import EXIT_ARM, ReflexError
-from reflex_ros.core.ledger import LedgerWriter
+from reflex_ros.core.errors import ArmError, ReflexError
 from reflex_ros.core.param_table import BRIDGE
 from reflex_ros.core.types import (
     ChunkTrace,
     ControlTick,
     Plan,
-    Reply,
     StallEvent,
     Task,
 )
 from reflex_ros.ros import convert
 from reflex_ros.ros.bridge_diagnostics import arm_diagnosis, tick_diagnosis
+from reflex_ros.ros.bridge_services import serve_bridge
 from reflex_ros.ros.diagnostics import Diagnostics
 from reflex_ros.ros.lifecycle import ReflexNode
-from reflex_ros.ros.qos import SERVICES, load_type, topic
+from reflex_ros.ros.qos import topic
 from reflex_ros.ros.spin import Stop, run_node
 from reflex_ros.stages.bridge import Bridge
-from reflex_ros.stages.build import bridge_config, make_driver
+from reflex_ros.stages.build import bridge_config, make_driver, open_ledger
 from reflex_ros.stages.worker import TickLoop
 
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Instant
     from reflex_ros.stages.base import Output
 
-LEDGER = 'ledger.bin'
 REST_NS = 2000 * MS
 """Longest wait for the arm to come to rest at the end."""
 
@@ -66,7 +63,7 @@ class BridgeNode(ReflexNode):
         self._joint_states = self.advertise(topic('joint_states'))
         self.listen(topic('action_chunk'), self._on_chunk)
         self.listen(topic('stage_status'), self._on_status)
-        self._serve()
+        serve_bridge(self, self._bridge, self._lock, self._publish)
         self._diagnostics = Diagnostics(
             self, f'piper:{self.params["arm.channel"]}',
             sources={'tick': lambda: tick_diagnosis(self._last_tick),
@@ -77,7 +74,9 @@ class BridgeNode(ReflexNode):
         """Enable the arm at its measured pose and start the loop."""
         bridge = cast('Bridge', self._bridge)
         period_ns = round(1e9 / cast('float', self.params['control.rate_hz']))
-        ledger, is_new = self._open_ledger(period_ns)
+        ledger, is_new = open_ledger(
+            cast('str', self.params['run.folder']), self.steady.now(), period_ns=period_ns,
+            joint_names=self._arm.names)
         if ledger is not None:
             bridge.use_ledger(ledger)
         bridge.activate(may_autostart=is_new)
@@ -114,20 +113,9 @@ class BridgeNode(ReflexNode):
         self._publish(outputs)
 
     def _tick_failed(self, error: BaseException) -> None:
-        self.fail(error if isinstance(error, ReflexError) else _ArmLoopError(error))
-
-    def _open_ledger(self, period_ns: int) -> tuple[LedgerWriter | None, bool]:
-        """Return the ledger of the run and whether it is new; none without a run folder."""
-        folder = cast('str', self.params['run.folder'])
-        if not folder:
-            return None, True
-        path, now = Path(folder) / LEDGER, self.steady.now()
-        if path.exists():
-            return LedgerWriter.reopen(path, now), False
-        return LedgerWriter.create(
-            path, period_ns=period_ns, start=now, run_id=Path(folder).name,
-            joint_names=self._arm.names,
-        ), True
+        self.fail(error if isinstance(error, ReflexError) else ArmError(
+            f'control loop ended: {type(error).__name__}: {error}. Nothing is sent any more.',
+            code='loop'))
 
     # ---- topics and services -----------------------------------------------------------------
 
@@ -152,38 +140,6 @@ class BridgeNode(ReflexNode):
                 self._joint_states.publish(convert.joint_state_to_msg(
                     self._arm.feedback(), names=self._arm.names, stamp_ns=value.stamp_ns,
                 ))
-
-    def _serve(self) -> None:
-        def answer(name: str, ask: Callable[[Any], tuple[Reply, tuple[Output, ...]]]) -> None:
-            def callback(request: Any, response: Any) -> Any:
-                with self._lock:
-                    reply, outputs = ask(request)
-                    self._publish(outputs)
-                self.get_logger().info(f'{name}: accepted={reply.accepted} reason={reply.reason}')
-                return convert.reply_to_msg(reply, response)
-
-            self.create_service(load_type(SERVICES[name]), name, callback)
-
-        bridge = cast('Bridge', self._bridge)
-        now = self.steady.now
-        answer('set_instruction', lambda r: bridge.set_instruction(r.instruction, now()))
-        answer('hold', lambda _: bridge.hold(now()))
-        answer('resume', lambda _: bridge.resume(now()))
-        self.create_service(load_type(SERVICES['recover']), 'recover', self._on_recover)
-
-    def _on_recover(self, request: Any, response: Any) -> Any:
-        """Recover beside the running loop: it blocks for seconds; nothing is sent meanwhile."""
-        reply = cast('Bridge', self._bridge).recover(arm_supported=request.arm_supported)
-        return convert.reply_to_msg(reply, response)
-
-
-class _ArmLoopError(ReflexError):
-    """The control loop ended by an error that nobody foresaw."""
-
-    exit_code = EXIT_ARM
-
-    def __init__(self, cause: BaseException) -> None:
-        super().__init__(f'control loop ended: {type(cause).__name__}: {cause}. Nothing is sent.')
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from reflex_ros.arm.config import DriverConfig
 from reflex_ros.arm.driver import PiperDriver
 from reflex_ros.core.cause import CauseBounds
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.ledger import LedgerWriter
 from reflex_ros.core.limits import JointLimits
 from reflex_ros.core.param_table import PRESET
 from reflex_ros.core.schedule import Switches, switches
@@ -26,7 +27,7 @@ from reflex_ros.stages.policy import PolicyConfig
 
 if TYPE_CHECKING:
     from reflex_ros.arm.protocol import Arm
-    from reflex_ros.core.clock import Clock
+    from reflex_ros.core.clock import Clock, Instant
     from reflex_ros.core.param_table import Value
     from reflex_ros.core.schedule import Request, RowZero
 
@@ -35,6 +36,7 @@ Params = Mapping[str, 'Value']
 DEFAULT_EXECUTE_STEPS = MappingProxyType({'oracle': 5, 'tiny': 5})
 """Rows used before replacement where neither the parameters nor a checkpoint say."""
 FALLBACK_EXECUTE_STEPS = 10
+LEDGER_FILE = 'ledger.bin'
 
 
 def seconds_ns(params: Params, name: str) -> int:
@@ -162,6 +164,22 @@ def driver_config(params: Params) -> DriverConfig:
 def make_driver(params: Params, clock: Clock) -> Arm:
     """Return the driver of the arm on the CAN channel of the parameters."""
     return PiperDriver(driver_config(params), clock)
+
+
+def open_ledger(folder: str, now: Instant, *, period_ns: int,
+                joint_names: tuple[str, ...]) -> tuple[LedgerWriter | None, bool]:
+    """Return the ledger of a run folder and whether it is new; none without a folder.
+
+    A ledger that is there already belongs to a bridge that died: it is continued with a gap.
+    """
+    if not folder:
+        return None, True
+    path = Path(folder) / LEDGER_FILE
+    if path.exists():
+        return LedgerWriter.reopen(path, now), False
+    return LedgerWriter.create(
+        path, period_ns=period_ns, start=now, run_id=Path(folder).name, joint_names=joint_names,
+    ), True
 
 
 def checkpoint_folder(params: Params) -> Path:

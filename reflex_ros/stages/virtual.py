@@ -25,12 +25,12 @@ from reflex_ros.core.types import (
     KvBlock,
     Plan,
     SimTruth,
-    StallEvent,
     Task,
 )
 from reflex_ros.stages.bridge import Bridge
 from reflex_ros.stages.encoder import EncoderConfig, EncoderStage
 from reflex_ros.stages.policy import PolicyConfig, PolicyStage
+from reflex_ros.stages.runlog import RunLog
 
 if TYPE_CHECKING:
     from reflex_ros.arm.direct import Plant
@@ -89,20 +89,6 @@ class VirtualConfig:
     )
     seed: int = 0
     duration_ns: int = 8 * S
-
-
-@dataclass(slots=True)
-class RunLog:
-    """Everything a run published, in order."""
-
-    ticks: list[ControlTick] = field(default_factory=list)
-    traces: list[ChunkTrace] = field(default_factory=list)
-    stalls: list[StallEvent] = field(default_factory=list)
-    truths: list[SimTruth] = field(default_factory=list)
-    plans: list[Plan] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
-    chunks: list[ActionChunk] = field(default_factory=list)
-    blocks: list[KvBlock] = field(default_factory=list)
 
 
 class _Worker:
@@ -255,27 +241,20 @@ class VirtualRun:
 
     def _deliver(self, value: object) -> None:
         now = self.clock.now()
+        self.log.add(value)
         if isinstance(value, ControlTick):
-            self.log.ticks.append(value)
             self.policy.on_joint_state(value.stamp_ns, np.asarray(value.measured))
         elif isinstance(value, KvBlock):
-            self.log.blocks.append(value)
             self.policy.on_block(value, now)
             self.policy_worker.poke()
         elif isinstance(value, ActionChunk):
-            self.log.chunks.append(value)
             self.publish(self.bridge.offer(value, now))
         elif isinstance(value, Plan):
-            self.log.plans.append(value)
             self.policy.on_plan(value)
             self.policy_worker.poke()
         elif isinstance(value, ChunkTrace):
-            self.log.traces.append(value)
             self.policy.on_trace(value)
-        elif isinstance(value, StallEvent):
-            self.log.stalls.append(value)
         elif isinstance(value, Task):
-            self.log.tasks.append(value)
             self.encoder.on_task(value)
             self.policy.on_task(value)
 

@@ -20,7 +20,8 @@ from reflex_ros.sim.tasks.score import FollowScore, SegmentScore
 from reflex_ros.sim.world import World
 from reflex_ros.stages.build import bridge_config, limits_from, policy_config
 from reflex_ros.stages.oracle import OraclePolicy
-from reflex_ros.stages.virtual import RunLog, VirtualConfig, VirtualRun
+from reflex_ros.stages.runlog import RunLog
+from reflex_ros.stages.virtual import VirtualConfig, VirtualRun
 
 if TYPE_CHECKING:
     from reflex_ros.core.param_table import Value

@@ -1,0 +1,40 @@
+"""Everything a run without ROS published, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from reflex_ros.core.types import (
+    ActionChunk,
+    ChunkTrace,
+    ControlTick,
+    KvBlock,
+    Plan,
+    SimTruth,
+    StallEvent,
+    Task,
+)
+
+
+@dataclass(slots=True)
+class RunLog:
+    """Lists by type, each in order of publication."""
+
+    ticks: list[ControlTick] = field(default_factory=list)
+    traces: list[ChunkTrace] = field(default_factory=list)
+    stalls: list[StallEvent] = field(default_factory=list)
+    truths: list[SimTruth] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    chunks: list[ActionChunk] = field(default_factory=list)
+    blocks: list[KvBlock] = field(default_factory=list)
+
+    def add(self, value: object) -> None:
+        """Append a published value to the list of its type."""
+        by_type: dict[type, list[Any]] = {
+            ControlTick: self.ticks, ChunkTrace: self.traces, StallEvent: self.stalls,
+            SimTruth: self.truths, Plan: self.plans, Task: self.tasks,
+            ActionChunk: self.chunks, KvBlock: self.blocks,
+        }
+        by_type[type(value)].append(value)
