@@ -308,6 +308,61 @@ def test_ring_of_another_hash_is_refused(make_rig):
         rig.writer.control.duplicate()
 
 
+def test_failed_copy_leaves_no_lease(make_rig):
+    rig = make_rig()
+    reader = rig.reader()
+    old = rig.publish(1)
+    for value in range(rig.layout.slots):
+        rig.publish(value)
+    assert not reader.copy(old, rig.out)
+    assert rig.writer.control.leased(rig.clock.mono_ns()) == 0
+
+
+def test_held_block_is_seen_as_leased_can_fail(make_rig):
+    rig = make_rig()
+    ref = rig.publish(1)
+    rig.reader().hold(ref)
+    assert rig.writer.control.leased(rig.clock.mono_ns()) == 1 << ref.slot
+
+
+@pytest.mark.parametrize('restarts', [False, True])
+def test_former_pinned_block_pushes_no_frame_out_of_the_window(make_rig, restarts):
+    rig = make_rig(windowed=True, window=2)
+    refs = [rig.publish(value) for value in range(rig.layout.slots)]
+    pinned = [rig.publish_pinned(value) for value in range(2)]
+    writer = rig.writer
+    if restarts:
+        writer = RingWriter(*_duplicate_and_die(writer), clock=rig.clock)
+    kept = {ref.slot for ref in (*refs[-2:], pinned[-1])}
+    for _ in range(rig.layout.slots):
+        slot = writer.begin()
+        assert slot.slot not in kept
+        writer.pin(slot)
+        kept = {ref.slot for ref in refs[-2:]} | {
+            writer.commit(slot, stamp_ns=1, epoch=1, tokens=1).slot}
+    if restarts:
+        writer.close()
+
+
+def test_abandoned_slot_is_empty_and_needs_no_repair(make_rig):
+    rig = make_rig()
+    slot = rig.writer.begin()
+    rig.writer.abandon(slot)
+    writer = RingWriter(*_duplicate_and_die(rig.writer), clock=rig.clock)
+    assert writer.repairs == 0
+    writer.close()
+
+
+def test_row_of_a_dead_reader_can_be_claimed_without_a_sweep(make_rig):
+    rig = make_rig(readers=1)
+    pid = os.fork()
+    if pid == 0:
+        rig.writer.control.duplicate().claim_row()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    rig.reader()
+
+
 def test_closed_ring_leaves_no_descriptor(make_rig):
     before = len(os.listdir('/proc/self/fd'))
     rig = make_rig()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -50,6 +51,13 @@ def test_peer_reads_the_same_memory_but_cannot_write_it(store):
     with pytest.raises(ValueError, match='read-only'):
         peer.frame(2)[...] = 1
     peer.close()
+
+
+def test_descriptor_for_peers_cannot_be_mapped_for_writing(store):
+    handle, = store.handles()
+    with pytest.raises(PermissionError):
+        mmap.mmap(handle, LAYOUT.store_bytes, access=mmap.ACCESS_WRITE)
+    mmap.mmap(handle, LAYOUT.store_bytes, access=mmap.ACCESS_READ).close()
 
 
 @pytest.mark.parametrize('view', ['raw', 'frame', 'pinned'])
