@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SUPPLY_DV, DRIVER_C, MOTOR_C, BUS_CURRENT_MA = 240, 35, 38, 150
 MOVE_JOINT = 1
+TORQUE_MNM = 1000
 _INT16 = 32_767
 _BLOCKED_M = 5e-4
 
@@ -71,9 +72,11 @@ def leader(firmware: Firmware) -> list[CanFrame]:
     mdeg = [round(angle * MDEG_PER_RAD) for angle in firmware.reading.joints_rad]
     gripper_um = round(firmware.reading.gripper_m * 1e6)
     targets = [codec.JointTarget(n + 1, mdeg[n], mdeg[n + 1]) for n in range(0, len(mdeg), 2)]
-    mode = codec.Mode(Control.CAN, MOVE_JOINT, 100)
-    return [codec.encode(message)
-            for message in (mode, *targets, codec.GripperTarget(gripper_um, 1000, 1))]
+    return [
+        codec.encode(codec.Mode(Control.CAN, MOVE_JOINT, 100)),
+        *(codec.encode(target) for target in targets),
+        codec.encode(codec.GripperTarget(gripper_um, TORQUE_MNM, 1)),
+    ]
 
 
 def _gripper(firmware: Firmware) -> bytes:

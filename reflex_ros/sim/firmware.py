@@ -95,7 +95,7 @@ class Firmware:
     Args:
         plant: What it drives.
         enables_after_reset: Power-on commands that a motor needs after a resume.
-        is_supported: Rests in its first pose until it is powered; False: it falls at once.
+        is_supported: First value of the attribute; False: it falls at once.
     """
 
     def __init__(
@@ -103,6 +103,9 @@ class Firmware:
     ) -> None:
         self._plant = plant
         self._enables_after_reset = enables_after_reset
+        self.is_supported = is_supported
+        """Whether something holds the arm up: a joint that loses its power stays where it is.
+        Ends with the next power-on; set it to let an operator hold the arm."""
         self.settings = Settings()
         self.control: int = Control.STANDBY
         self.move = self.mit = self.speed_percent = self.teach = 0
@@ -300,9 +303,11 @@ class Firmware:
         now_rad = self.reading.joints_rad[joint]
         self.target_rad[joint] = self._reference_rad[joint] = now_rad
         self.powered[joint] = True
+        self.is_supported = False
 
     def _power_off(self, joint: int) -> None:
-        if self.powered[joint] and isinstance(self._plant, Releasable):
+        falls = self.powered[joint] and not self.is_supported
+        if falls and isinstance(self._plant, Releasable):
             self._plant.release(joint)
         self.powered[joint] = False
         self._missing_enables[joint] = max(1, self._missing_enables[joint])

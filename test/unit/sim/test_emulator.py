@@ -198,6 +198,21 @@ def test_resume_cuts_the_power_and_the_arm_sags(bench):
     assert not bench.last(0x2A8).bits & POWERED
 
 
+def test_a_supported_arm_does_not_fall_when_its_power_is_cut(bench):
+    bench.ready()
+    before = bench.joint_mdeg(2)
+    bench.arm.firmware.is_supported = True
+    bench.send(codec.Motion(2))
+    bench.run(1.0)
+    assert not bench.last(0x262).bits & POWERED
+    assert bench.joint_mdeg(2) == before
+    bench.send(codec.Power(7, 2), codec.Power(7, 2))
+    bench.run(0.05)
+    bench.send(codec.Power(7, 1))  # nobody holds it any more
+    bench.run(1.0)
+    assert bench.joint_mdeg(2) < before - 10_000
+
+
 def test_after_a_resume_each_motor_needs_two_enables(bench):
     bench.ready()
     bench.send(codec.Motion(2))
