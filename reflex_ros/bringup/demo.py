@@ -13,11 +13,13 @@ from reflex_ros.bringup.graph import suite
 from reflex_ros.bringup.session import RunSpec, new_run_folder, run_session
 from reflex_ros.bringup.settings import config_file, effective
 from reflex_ros.core.clock import S, SystemClock
-from reflex_ros.core.errors import EXIT_NODE_LOST
+from reflex_ros.core.errors import EXIT_ARM, EXIT_DONE, EXIT_NODE_LOST
+from reflex_ros.core.types import ArmState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from reflex_ros.bringup.session import Result
     from reflex_ros.bringup.status_line import Progress
     from reflex_ros.core.clock import Clock
 
@@ -70,10 +72,23 @@ def run_demo(spec: DemoSpec) -> int:
           'ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST')
     result = run_session(run, until=lasts(spec.duration_s, SystemClock()))
     ending.report(folder)
-    if result.exit_code == 0 and not result.progress.first_chunk_ns:
-        print(f'no chunk was executed; the newest cause is {result.progress.last_cause or "none"}')
-        return EXIT_NODE_LOST
-    return result.exit_code
+    code, text = verdict(result)
+    if text:
+        print(text)
+    return code
+
+
+def verdict(result: Result) -> tuple[int, str]:
+    """Return the exit code of a demonstration and why it is not 0, where nothing said so yet."""
+    now = result.progress
+    if result.exit_code != EXIT_DONE:
+        return result.exit_code, ''
+    if now.arm_state == ArmState.FAULTED.value:
+        return EXIT_ARM, f'the arm is faulted; the newest cause is {now.last_cause}'
+    if not now.first_chunk_ns and not result.signal:
+        cause = now.last_cause or 'unknown'
+        return EXIT_NODE_LOST, f'no chunk was executed; the newest cause is {cause}'
+    return EXIT_DONE, ''
 
 
 def parameters(spec: DemoSpec, folder: Path, *, port: int) -> dict[str, object]:

@@ -71,10 +71,17 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a run ended: exit code, and what the ledger said last."""
+    """How a run ended.
+
+    Attributes:
+        exit_code: Exit code of the supervisor.
+        progress: What the ledger said last.
+        signal: Name of the signal that ended it, '' if none did.
+    """
 
     exit_code: int
     progress: Progress
+    signal: str = ''
 
 
 class Interrupts:
@@ -147,8 +154,9 @@ def run_session(
     )
     watch = LedgerWatch(spec.folder / LEDGER, clock)
     loop = _Loop(supervisor, link, watch, console, clock, leftovers)
+    interrupts = Interrupts()
     try:
-        with Interrupts() as interrupts:
+        with interrupts:
             loop.run(interrupts, until)
     finally:
         console.end()
@@ -157,7 +165,7 @@ def run_session(
         if removed:
             log.event('shm_removed', text=f'removed {len(removed)} shared-memory files')
         log.close()
-    return Result(supervisor.exit_code, watch.latest())
+    return Result(supervisor.exit_code, watch.latest(), ''.join(interrupts.names[:1]))
 
 
 class _Loop:
