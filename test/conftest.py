@@ -29,11 +29,6 @@ def _reason_without_gpu():
     return '' if torch.cuda.is_available() else 'no NVIDIA GPU'
 
 
-def _reason_without_can():
-    found = any((Path('/sys/class/net') / name).exists() for name in ('can0', 'vcan0'))
-    return '' if found else 'no kernel CAN interface can0 or vcan0'
-
-
 def _reason_without_arm():
     allowed = os.environ.get('REFLEX_ALLOW_MOTION') == '1'
     return '' if allowed else 'moves a real arm: set REFLEX_ALLOW_MOTION=1 to allow it'
@@ -49,7 +44,6 @@ def _reason_without_launch():
 CONDITIONS = {
     'ros': _reason_without_ros,
     'gpu': _reason_without_gpu,
-    'can': _reason_without_can,
     'hardware': _reason_without_arm,
     'launch': _reason_without_launch,
 }

@@ -179,9 +179,16 @@ class RemoteRing:
             self._client = None
 
     def _connect(self, timeout_ns: int) -> RingClient:
-        return RingClient.connect(
-            self._name, timeout_ns=timeout_ns, clock=self._clock, expected=self._layout,
-        )
+        client = RingClient.connect(self._name, timeout_ns=timeout_ns, clock=self._clock)
+        found = client.layout
+        try:
+            # how many readers the encoder serves is its own business
+            replace(self._layout, slots=found.slots, readers=found.readers,
+                    leases=found.leases).require(found)
+        except LayoutError:
+            client.close()
+            raise
+        return client
 
 
 class WindowedModel:
