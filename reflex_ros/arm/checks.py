@@ -95,7 +95,7 @@ def check_feedback(view: FeedbackView, silent_ids: Collection[int]) -> None:
         ArmError: ``leader_mode``, ``feedback_none``, ``feedback_incomplete``.
     """
     is_silent = not view.joints_ns
-    if view.leader_ns or (is_silent and view.foreign_ns):
+    if (is_silent or wire.STATUS in silent_ids) and (view.leader_ns or view.foreign_ns):
         raise _refuse('feedback', 'leader-mode frames (0x3Ax, 0x2Bx or 0x155) from the arm',
                       'follower feedback (0x2A1 to 0x2A8)', 'leader_mode')
     if is_silent and view.status is None:

@@ -109,7 +109,6 @@ class PiperDriver:
         Raises:
             ArmError: As ``connect``.
         """
-        self._link.close()
         self._give_up_control()
         self._lock.acquire()
         self._open()
@@ -150,9 +149,10 @@ class PiperDriver:
         wait_until(self._clock, lambda: not self.faults(), timeout_ns=CLEAR_NS)
         self._preflight.check_live()
         self._refuse_lost()
-        hold = checks.check_pose(self._book.view().position, self._names, self._limits)
         if self._config.send:
-            self._enabling.run(hold)
+            hold = self._enabling.run(self._limits)
+        else:
+            hold = checks.check_pose(self._book.view().position, self._names, self._limits)
         self._last, self._needs_mode, self._is_enabled = hold, True, True
 
     def feedback(self) -> ArmFeedback:
@@ -262,6 +262,8 @@ class PiperDriver:
 
     def _open(self) -> None:
         self._sender = None
+        self._link.close()
+        self._book.clear()
         self._link.open()
         wait_until(self._clock, lambda: self._book.view().joints_ns > 0,
                    timeout_ns=self._config.connect_timeout_ns)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reflex_ros.arm import wire
+from reflex_ros.arm import checks, wire
 from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ArmError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reflex_ros.arm.config import DriverConfig
     from reflex_ros.arm.feedback import FeedbackBook, FeedbackView
     from reflex_ros.core.clock import Clock
+    from reflex_ros.core.limits import JointLimits
     from reflex_ros.core.types import FloatArray
 
 POWER_PERIOD_NS = 60 * MS
@@ -26,6 +27,8 @@ HOLD_NS = 240 * MS
 HOLD_TIMEOUT_NS = 2_000 * MS
 HOLD_SPEED_PERCENT = 10
 MOTION_RAD = 0.03
+STILL_NS, STILL_TIMEOUT_NS = 100 * MS, 3_000 * MS
+STILL_RAD = 0.005
 
 
 class EnablingSequence:
@@ -50,20 +53,47 @@ class EnablingSequence:
         self._commands = commands
         self._book = book
 
-    def run(self, hold: FloatArray) -> None:
-        """Power joints 1..6 and the gripper, then stream ``hold`` until the arm obeys it.
+    def run(self, limits: JointLimits) -> FloatArray:
+        """Wait until the arm is still, power it, then stream its pose until it obeys.
 
-        Power stays on if it fails. Blocks for up to seven seconds.
+        The pose is measured after the power is on: whatever sank until then must not be pulled
+        back. Power stays on if the sequence fails. Blocks for up to ten seconds.
 
         Args:
-            hold: ``float64[7]`` the measured pose, clipped to the limits.
+            limits: Range in force; a pose just outside is held at its edge.
+
+        Returns:
+            ``float64[7]`` the pose that the arm holds, rad and m.
 
         Raises:
-            ArmError: ``enable_timeout``, ``mode_refused``, ``moved_while_enabling``.
+            ArmError: ``arm_moving``, ``enable_timeout``, ``pose_implausible``, ``mode_refused``,
+                ``moved_while_enabling``.
         """
-        start = self._book.view().position
+        self._wait_still()
         self._power_joints()
+        start = self._wait_still()
+        hold = checks.check_pose(start, self._config.names, limits)
         self._stream(hold, start)
+        return hold
+
+    def _wait_still(self) -> FloatArray:
+        end_ns = self._clock.mono_ns() + STILL_TIMEOUT_NS
+        before = self._book.view()
+        while True:
+            self._clock.sleep_until(self._clock.mono_ns() + STILL_NS)
+            view = self._book.view()
+            moved = np.abs(view.position - before.position)[:wire.JOINTS]
+            # Old feedback stands still too.
+            if view.joints_ns > before.joints_ns and np.all(moved < STILL_RAD):
+                return view.position
+            if self._clock.mono_ns() > end_ns:
+                raise ArmError(
+                    f'Arm enable: got {np.max(moved):.4f} rad of motion in {STILL_NS // MS} ms, '
+                    f'expected less than {STILL_RAD} rad. Let the arm come to rest, support it '
+                    'if it sinks, then enable again.',
+                    code='arm_moving',
+                )
+            before = view
 
     def _power_joints(self) -> None:
         begin_ns = self._clock.mono_ns()

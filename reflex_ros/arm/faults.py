@@ -68,8 +68,38 @@ FAULTS: Mapping[str, Fault] = MappingProxyType({
     'leader_mode': Fault('The arm is configured as leader and ignores commands.',
                          'Set it to follower with the vendor tool and power it off and on.'),
 })
-"""Every code that ``faults()`` may return; joint codes carry the joint's number there, e.g.
-``joint2_collision``."""
+"""Every code that ``faults()`` may return; joint codes carry their number, ``joint2_stall``."""
+
+REFUSALS: Mapping[str, str] = MappingProxyType({
+    'arm_state': 'A request before its turn: connect, check, enable.',
+    'not_connected': 'A request without an open bus.',
+    'second_sender': 'A second thread called send.',
+    'channel_in_use': 'Another bridge has this CAN channel.',
+    'runtime_dir': 'The folder of the channel lock belongs to somebody else.',
+    'can_unreachable': 'No socketcand server at the address.',
+    'can_open': 'The CAN backend did not open the channel.',
+    'can_interface_missing': 'No such CAN interface.',
+    'can_interface_down': 'The CAN interface is down.',
+    'can_interface_kind': 'A vcan interface, which drops the frames of the SDK.',
+    'can_bus_off': 'The CAN controller left the bus after errors.',
+    'can_bitrate': 'The CAN interface has another bit rate or none.',
+    'feedback_none': 'No joint positions arrive.',
+    'feedback_incomplete': 'Some cyclic frames do not arrive.',
+    'teach_mode': 'The arm is in teach mode.',
+    'control_mode': 'The arm is controlled by Ethernet, Wi-Fi, remote or a trajectory.',
+    'firmware_unknown': 'The firmware did not answer with a version.',
+    'firmware_old': 'The firmware is older than the configured minimum.',
+    'limits_unknown': 'A joint did not answer with its limits.',
+    'limits_implausible': 'A joint answered with limits that cannot be right.',
+    'limits_disjoint': 'A joint answered with a range outside ours.',
+    'gripper_range_zero': 'The range of the gripper was never configured.',
+    'pose_implausible': 'A joint is measured far outside its range.',
+    'arm_moving': 'The arm did not come to rest before it was to be enabled.',
+    'enable_timeout': 'A motor did not power up.',
+    'mode_refused': 'The arm did not enter CAN joint mode.',
+    'moved_while_enabling': 'The arm moved although it was told to hold.',
+})
+"""Every other code of an ``ArmError`` from this package: why a request was refused."""
 
 _STATUS = MappingProxyType({
     0x1: 'arm_estop', 0x2: 'arm_no_ik', 0x3: 'arm_singular', 0x4: 'arm_target_beyond_limit',

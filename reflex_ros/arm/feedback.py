@@ -99,6 +99,14 @@ class FeedbackBook:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, as before the first frame of a newly opened bus."""
+        with self._lock:
+            self._start()
+
+    def _start(self) -> None:
         self._joints: tuple[int, ...] = ()
         self._joints_ns = 0
         self._pending: dict[int, tuple[tuple[int, int], float]] = {}

@@ -107,12 +107,13 @@ class Preflight:
     def _rates(self) -> dict[int, float]:
         return self._book.rates_hz(self._clock.mono_ns())
 
-    def _ask(self, ask: Callable[[], bool], is_answered: Callable[[], bool]) -> None:
-        # Unanswered questions are refused by the check that needs the answer.
+    def _ask(self, ask: Callable[[], bool], is_answered: Callable[[], bool]) -> bool:
+        # An unanswered question is refused by the check that needs the answer.
         for _ in range(QUERY_ATTEMPTS):
             ask()
             if wait_until(self._clock, is_answered, timeout_ns=ANSWER_NS):
-                return
+                return True
+        return False
 
     def _ask_firmware(self) -> None:
         self._ask(self._commands.query_firmware, lambda: bool(self._book.view().firmware))
@@ -121,10 +122,9 @@ class Preflight:
         # One joint at a time: the SDK's own bulk getters alias all joints to the last one.
         for joint in range(1, wire.JOINTS + 1):
             for content in (wire.QUERY_ANGLE, wire.QUERY_ACCELERATION):
-                self._ask(
-                    partial(self._commands.query_limits, joint, content),
-                    partial(self._has_limit, joint, content),
-                )
+                ask = partial(self._commands.query_limits, joint, content)
+                if not self._ask(ask, partial(self._has_limit, joint, content)):
+                    return
 
     def _has_limit(self, joint: int, content: int) -> bool:
         view = self._book.view()

@@ -45,7 +45,7 @@ def test_enable_powers_one_joint_at_a_time_and_holds_the_pose(server, drive, too
 
 
 def test_command_is_four_frames_and_the_mode_once(driver, server, stream):
-    del server.commands[:]
+    server.forget()
     assert all(stream(driver, driver.feedback().position, 0.2))
     assert ids(server) == [0x151, *[0x155, 0x156, 0x157, 0x159] * 10]
     mode = next(d for i, d in server.commands if i == 0x151)
@@ -55,7 +55,7 @@ def test_command_is_four_frames_and_the_mode_once(driver, server, stream):
 def test_bytes_on_the_bus_are_the_command(driver, server, wait):
     command = driver.feedback().position + 0.01
     wait(lambda: len(server.commands) == driver.stats().sent_frames)
-    del server.commands[:]
+    server.forget()
     assert driver.send(command)
     wait(lambda: len(server.commands) == 5)
     angles = [round(np.degrees(angle) * 1000) for angle in command[:6]]
@@ -125,7 +125,7 @@ def test_sdk_used_around_the_driver_puts_nothing_on_the_bus(driver, server, stre
     pose = driver.feedback().position
     pose[0] = 0.2
     stream(driver, driver.feedback().position, 0.02)
-    del server.commands[:]
+    server.forget()
     thread = threading.Thread(target=intrude)
     thread.start()
     stream(driver, pose, 0.6)
@@ -149,7 +149,7 @@ def test_two_arms_have_their_own_bus(serve, drive, tools, wait):
         servers, ('left_', 'right_'), strict=True)]
     for server, arm in zip(servers, arms, strict=True):
         wait(lambda s=server, a=arm: len(s.commands) == a.stats().sent_frames)
-        del server.commands[:]
+        server.forget()
     assert arms[1].send(arms[1].feedback().position)
     wait(lambda: len(servers[1].commands) == 5)
     assert not servers[0].commands

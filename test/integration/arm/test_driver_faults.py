@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 
 import numpy as np
@@ -92,6 +93,20 @@ def test_dead_server_is_a_fault_at_once_and_no_command_is_accepted(driver, serve
     assert not driver.stats().is_connected
 
 
+def test_killed_simulator_is_a_fault_at_once_and_no_command_is_accepted(
+    simulator, drive, tools, wait,
+):
+    arm = tools.ready(drive(simulator))
+    pose = arm.feedback().position
+    assert arm.send(pose)
+    simulator.kill()
+    assert wait(arm.faults) < 0.2
+    sent = arm.stats().sent_frames
+    assert not arm.send(pose) and arm.stats().sent_frames == sent
+    reply = arm.clear_faults(arm_supported=True)
+    assert not reply.accepted and 'Start the simulator' in reply.reason
+
+
 def test_dead_bus_costs_no_cpu_and_its_reader_ends(driver, server, wait):
     server.stop()
     wait(lambda: 'bus_lost' in driver.faults())
@@ -112,8 +127,7 @@ def test_reader_ends_on_disconnect_from_a_silent_bus(driver, server):
 
 
 def test_pulled_server_is_recovered_by_a_controlled_reconnect(driver, server, drive, wait):
-    for client in list(server.clients):
-        client.sock.shutdown(2)
+    server.pull()
     wait(lambda: 'bus_lost' in driver.faults())
     reply = driver.clear_faults(arm_supported=False)
     assert reply.accepted, reply.reason
@@ -191,14 +205,16 @@ def test_refused_mode_is_an_error_and_leaves_the_power_on(server, drive):
 
 
 class Drifting:
-    """A plant that turns its base as soon as it gets a target."""
+    """A plant that turns its base, from the start or once it is streamed to."""
 
-    def __init__(self):
+    def __init__(self, *, is_moving=False):
         self.position = np.array([0.0, 0.52, -0.7, 0.0, 0.17, 0.0, 0.0])
-        self.is_moving = False
+        self.is_moving = is_moving
+        self.commands = 0
 
     def command(self, joints_rad, gripper_m):
-        self.is_moving = True
+        self.commands += 1
+        self.is_moving |= self.commands > 30
 
     def joint_state(self):
         self.position[0] += 0.002 if self.is_moving else 0.0
@@ -211,6 +227,25 @@ def test_motion_while_enabling_is_an_error(serve, drive):
     arm.check()
     assert refusal(arm.enable) == 'moved_while_enabling'
     assert not arm.send(np.clip(arm.feedback().position, arm.limits().lower, arm.limits().upper))
+
+
+def test_moving_arm_is_not_powered(serve, drive):
+    server = serve(plant=Drifting(is_moving=True))
+    arm = drive(server)
+    arm.connect()
+    arm.check()
+    assert refusal(arm.enable) == 'arm_moving'
+    assert not any(can_id in (0x151, 0x155, 0x471) for can_id, _ in server.commands)
+
+
+def test_pose_is_measured_after_the_power_is_on(server, drive):
+    arm = drive(server)
+    arm.connect()
+    arm.check()
+    arm.enable()
+    pose = next(data for can_id, data in server.commands if can_id == 0x155)
+    joint2 = struct.unpack('>ii', pose)[1]
+    assert joint2 == pytest.approx(np.degrees(arm.feedback().position[1]) * 1000, abs=300)
 
 
 def test_lost_joint_frames_never_mix_two_cycles(driver, server, stream):

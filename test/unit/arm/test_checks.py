@@ -99,7 +99,11 @@ def test_missing_id_is_named(healthy):
     {'joints_ns': 0, 'status': None, 'foreign_ns': 99 * S}, {'leader_ns': 99 * S},
 ])
 def test_leader_traffic_is_recognised(healthy, change):
-    assert refuse(checks.check_feedback, healthy(**change), ()) == 'leader_mode'
+    assert refuse(checks.check_feedback, healthy(**change), wire.CYCLIC_IDS) == 'leader_mode'
+
+
+def test_arm_that_is_a_follower_again_is_not_taken_for_a_leader(healthy):
+    checks.check_feedback(healthy(leader_ns=S, foreign_ns=S), ())
 
 
 @pytest.mark.parametrize(('mode', 'code'), [

@@ -120,6 +120,14 @@ def test_answers_are_forgotten_on_request():
     assert view.gripper_range_m is None
 
 
+def test_cleared_book_is_as_new():
+    book = FeedbackBook()
+    cycle(book, 1, 0)
+    book.on_foreign(0x155, mono_ns=7)
+    book.clear()
+    assert book.view() == FeedbackBook().view() and book.rates_hz(9 * S) == {}
+
+
 def test_view_does_not_change_after_it_was_taken():
     book = FeedbackBook()
     cycle(book, 1, 0)

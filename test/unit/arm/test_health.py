@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from reflex_ros.arm import wire
+from reflex_ros.arm import health, wire
 from reflex_ros.arm.config import DriverConfig
-from reflex_ros.arm.faults import FAULTS, explain
+from reflex_ros.arm.faults import FAULTS, REFUSALS, explain
 from reflex_ros.arm.health import Health
 from reflex_ros.core.clock import MS, S
 
 
 def judge(view, now_ns, *, is_open=True, failures=0, has_control=True):
     gate = SimpleNamespace(counts=SimpleNamespace(failed_in_a_row=failures))
-    health = Health(DriverConfig(), link=SimpleNamespace(is_open=is_open), gate=gate)
-    return health.faults(view, now_ns, has_control=has_control)
+    judged = Health(DriverConfig(), link=SimpleNamespace(is_open=is_open), gate=gate)
+    return judged.faults(view, now_ns, has_control=has_control)
 
 
 def test_healthy_arm_has_no_fault(healthy, now_ns):
@@ -64,3 +66,13 @@ def test_every_fault_that_can_occur_is_explained(healthy, now_ns):
 
 def test_every_listed_fault_says_what_to_do():
     assert all(f.meaning.endswith('.') and f.what_to_do.endswith('.') for f in FAULTS.values())
+
+
+def test_every_code_that_is_raised_is_listed():
+    raised = set()
+    for path in Path(health.__file__).parent.glob('*.py'):
+        text = path.read_text()
+        raised |= set(re.findall(r"code='(\w+)'", text))
+        raised |= set(re.findall(r"'(can_\w+|limits_\w+|pose_\w+)'\)?$", text, re.MULTILINE))
+    assert len(raised) > 20
+    assert not raised - set(FAULTS) - set(REFUSALS)
