@@ -1,0 +1,1 @@
+"""What a run was: figures, a table for the terminal, a picture. Needs no ROS."""
