@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.bringup import ending
 from reflex_ros.bringup.environment import choose_domain, free_tcp_port
 from reflex_ros.bringup.graph import suite
-from reflex_ros.bringup.session import RunSpec, new_run_folder, run_session
+from reflex_ros.bringup.session import RunSpec, run_session
 from reflex_ros.bringup.settings import config_file, effective
 from reflex_ros.core.clock import S, SystemClock
 from reflex_ros.core.errors import EXIT_ARM, EXIT_DONE, EXIT_NODE_LOST
@@ -59,18 +60,19 @@ class DemoSpec:
 def run_demo(spec: DemoSpec) -> int:
     """Run the demonstration and report it; return the exit code."""
     files = [config_file('sim.yaml')]
+    clock = SystemClock()
     port, domain = free_tcp_port(), choose_domain(os.environ)
     # A wrong value must not leave an empty run folder behind.
     effective(files, parameters(spec, spec.runs, port=port))
-    folder = new_run_folder(spec.runs, spec.mode)
+    folder = RunFolder.create(spec.runs.resolve(), spec.mode, clock)
     run = RunSpec(
         suite(simulated=True, one_process=spec.one_process), folder,
-        effective(files, parameters(spec, folder, port=port)), domain=domain,
+        effective(files, parameters(spec, folder.path, port=port)), domain=domain,
     )
-    print(f'run folder: {folder}')
+    print(f'run folder: {folder.path}')
     print(f'to talk to it: export ROS_DOMAIN_ID={run.domain} '
           'ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST')
-    result = run_session(run, until=lasts(spec.duration_s, SystemClock()))
+    result = run_session(run, until=lasts(spec.duration_s, clock))
     ending.report(folder)
     code, text = verdict(result)
     if text:

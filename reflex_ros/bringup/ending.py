@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reflex_ros.bringup.session import LEDGER
 from reflex_ros.core.errors import ReflexError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from reflex_ros.bag.run_folder import RunFolder
 
 
-def report(folder: Path) -> bool:
+def report(run: RunFolder) -> bool:
     """Write ``summary.json`` and ``picture.png`` of a run folder and print the table.
 
     A report that fails is said, and does not hide how the run itself ended.
@@ -19,17 +18,17 @@ def report(folder: Path) -> bool:
     Returns:
         Whether there is a report.
     """
-    if not (folder / LEDGER).is_file():
-        print(f'nothing was recorded; what the nodes said is in {folder / "logs"}')
+    if not run.ledger.is_file() and not run.bags:
+        print(f'nothing was recorded; what the nodes said is in {run.logs}')
         return False
     from reflex_ros.report import picture, summary, table
 
     try:
-        figures = summary.write_summary(folder)
+        figures = summary.write_summary(run.path)
         print(table.format_table(figures))
-        picture.write_picture(folder)
-    except ReflexError as error:
+        picture.write_picture(run.path)
+    except (ReflexError, OSError) as error:
         print(f'no report: {error}')
         return False
-    print('\n'.join(f'  {path}' for path in (folder / 'summary.json', folder / 'picture.png')))
+    print(f'  {run.summary}\n  {run.picture}')
     return True

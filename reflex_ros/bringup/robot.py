@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.bringup import ending
 from reflex_ros.bringup.graph import suite
-from reflex_ros.bringup.session import RunSpec, new_run_folder, run_session
+from reflex_ros.bringup.session import RunSpec, run_session
 from reflex_ros.bringup.settings import effective
+from reflex_ros.core.clock import SystemClock
 from reflex_ros.core.param_table import BRIDGE
 
 if TYPE_CHECKING:
@@ -45,13 +47,14 @@ def run_robot(spec: RobotSpec) -> int:
     Domain and discovery range stay as the environment has them: cameras and operators are on it.
     """
     values = effective(spec.files, spec.overrides)
-    folder = new_run_folder(spec.runs, str(values[BRIDGE]['chunk.mode']))
-    chosen = {**spec.overrides, 'run.folder': str(folder)}
+    folder = RunFolder.create(
+        spec.runs.resolve(), str(values[BRIDGE]['chunk.mode']), SystemClock())
+    chosen = {**spec.overrides, 'run.folder': str(folder.path)}
     run = RunSpec(
         suite(simulated=False, one_process=spec.one_process, record=spec.record), folder,
         effective(spec.files, chosen), namespace=spec.namespace,
     )
-    print(f'run folder: {folder}')
+    print(f'run folder: {folder.path}')
     if not values[BRIDGE]['run.autostart']:
         print('the arm holds until you call: reflex-ros arm resume')
     result = run_session(run, until=never)

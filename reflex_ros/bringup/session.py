@@ -6,8 +6,6 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from reflex_ros.bringup.environment import child_environment
@@ -24,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
 
+    from reflex_ros.bag.run_folder import RunFolder
     from reflex_ros.bringup.graph import Graph, ProcessSpec
     from reflex_ros.bringup.settings import Parameters
     from reflex_ros.bringup.status_line import Delays
     from reflex_ros.core.clock import Clock
 
-LEDGER = 'ledger.bin'
 POLL_NS = 20 * MS
 """Period of the supervisor: a death is noticed within it."""
 REFRESH_NS = 2 * S
@@ -49,7 +47,7 @@ class RunSpec:
 
     Attributes:
         graph: What runs.
-        folder: Run folder; exists and is empty.
+        folder: Run folder, with an absolute path; exists and is empty.
         parameters: Every parameter of every node.
         namespace: Namespace of the nodes.
         domain: Domain id of a run that stays on this machine; None: as the environment says.
@@ -57,16 +55,11 @@ class RunSpec:
     """
 
     graph: Graph
-    folder: Path
+    folder: RunFolder
     parameters: Parameters
     namespace: str = ''
     domain: int | None = None
     command: Callable[[ProcessSpec], Sequence[str]] | None = None
-
-    @property
-    def params_file(self) -> Path:
-        """The file that the nodes read."""
-        return self.folder / 'params' / 'run.yaml'
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +99,6 @@ class Interrupts:
         self.names.append(signal.Signals(number).name)
 
 
-def new_run_folder(runs: Path, mode: str, clock: Clock | None = None) -> Path:
-    """Create and return ``<runs>/<utc>-<mode>``, with a number behind it if that exists."""
-    seconds = (clock or SystemClock()).stamp_ns() / S
-    name = f'{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%SZ}-{mode}'
-    for suffix in ('', *(f'-{number}' for number in range(2, 100))):
-        folder = runs / (name + suffix)
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return folder.resolve()
-    raise FileExistsError(runs / name)
-
-
 def run_session(
     spec: RunSpec, *, until: Callable[[Progress, int], str], console: Console | None = None,
     make_link: Callable[[str], Link] | None = None,
@@ -138,21 +117,21 @@ def run_session(
     """
     clock = SystemClock()
     console = console or Console(sys.stdout, clock)
-    write_params(spec.params_file, spec.parameters, namespace=spec.namespace)
-    logs = spec.folder / 'logs'
-    environment = child_environment(os.environ, logs=logs / 'ros', domain=spec.domain)
+    folder = spec.folder
+    write_params(folder.params, spec.parameters, namespace=spec.namespace)
+    environment = child_environment(os.environ, logs=folder.logs / 'ros', domain=spec.domain)
     os.environ.update(environment)
     command = spec.command or (
-        lambda process: node_command(process, spec.params_file, spec.namespace)
+        lambda process: node_command(process, folder.params, spec.namespace)
     )
-    log = EventLog(spec.folder / 'supervisor.jsonl', clock, printer=console.line)
+    log = EventLog(folder.path / 'supervisor.jsonl', clock, printer=console.line)
     leftovers = Leftovers()
     link = (make_link or _ros_link)(spec.namespace)
     supervisor = Supervisor(
-        spec.graph, launcher=ProcessLauncher(command, logs=logs, environment=environment),
+        spec.graph, launcher=ProcessLauncher(command, logs=folder.logs, environment=environment),
         lifecycle=link, clock=clock, log=log, on_started=leftovers.note,
     )
-    watch = LedgerWatch(spec.folder / LEDGER, clock)
+    watch = LedgerWatch(folder.ledger, clock)
     loop = _Loop(supervisor, link, watch, console, clock, leftovers)
     interrupts = Interrupts()
     try:

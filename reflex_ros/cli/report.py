@@ -15,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write summary.json and picture.png and print the table of each folder."""
+    from reflex_ros.bag.run_folder import RunFolder
     from reflex_ros.bringup.ending import report
 
-    reported = [report(folder) for folder in options.folder]
+    reported = [report(RunFolder(folder)) for folder in options.folder]
     return EXIT_DONE if all(reported) else EXIT_INPUT

@@ -7,7 +7,7 @@ import pytest
 from reflex_ros.bringup.event_log import EventLog
 from reflex_ros.bringup.graph import suite
 from reflex_ros.bringup.supervise import Phase, Supervisor
-from reflex_ros.core.clock import MS, S, ManualClock
+from reflex_ros.core.clock import MS, ManualClock, S
 
 
 class FakeChild:
