@@ -1,0 +1,79 @@
+"""Result files: what was measured, on what, with which code; the source of every printed figure."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from reflex_ros.core.machine import describe_machine
+
+SCHEMA = 1
+LIBRARIES = ('numpy', 'torch', 'mujoco', 'piper_sdk', 'python-can', 'rosbags')
+
+
+def write_result(folder: Path, bench: str, *, config: Mapping[str, Any], summary: Any, unit: str,
+                 n: int, tag: str = 'simulated', warmup: int = 0,
+                 samples: Sequence[float] = ()) -> Path:
+    """Write ``<utc>-<sha7>.json`` and return its path.
+
+    Args:
+        folder: Folder of the bench, made if missing.
+        bench: Name of the bench.
+        config: What was asked for.
+        summary: What was found; not-a-number becomes null.
+        unit: Unit of the main figure. ``n``: its sample count. ``warmup``: samples left out.
+        tag: ``measured``, ``simulated`` or ``paper``.
+        samples: Raw samples where they are few.
+    """
+    sha, is_dirty = _revision()
+    now = datetime.now(UTC)
+    data = {
+        'schema': SCHEMA, 'bench': bench, 'tag': tag, 'utc': now.strftime('%Y-%m-%dT%H:%M:%SZ'),
+        'sha': sha, 'dirty': is_dirty, 'machine': describe_machine(), 'gpu': None,
+        'versions': _versions(), 'config': config, 'n': n, 'warmup': warmup, 'unit': unit,
+        'summary': _plain(summary), 'samples': list(samples),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f'{now:%Y%m%dT%H%M%SZ}-{sha[:7]}.json'
+    path.write_text(json.dumps(data, indent=1) + '\n', encoding='utf-8')
+    return path
+
+
+def newest(folder: Path) -> Path | None:
+    """Return the newest result file of a bench, None if there is none."""
+    return max(folder.glob('*.json'), default=None, key=lambda path: path.name)
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` in JSON types, nan as None."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _revision() -> tuple[str, bool]:
+    def git(*args: str) -> str:
+        done = subprocess.run(['git', *args], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ''
+
+    return git('rev-parse', 'HEAD') or '0' * 40, bool(git('status', '--porcelain', '-uno'))

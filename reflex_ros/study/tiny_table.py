@@ -1,0 +1,66 @@
+"""The table of the shipped ``tiny`` policy: modes, state/row-0 pairs and controls over delays.
+
+Run as ``python -m reflex_ros.study.tiny_table --out results/tiny``. Seeds from 5000 on were never
+trained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from reflex_ros.study.grid import Cell, run_grid, summarise_cell
+from reflex_ros.study.results import write_result
+
+DELAYS_MS = (0, 60, 100, 200)
+FIRST_SEED = 5000
+PAIRS = {
+    'measured_observation': {'chunk.state_source': 'measured', 'chunk.row0': 'observation'},
+    'predicted_execution': {'chunk.state_source': 'predicted', 'chunk.row0': 'first_execution'},
+    'measured_execution': {'chunk.state_source': 'measured', 'chunk.row0': 'first_execution'},
+    'predicted_observation': {'chunk.state_source': 'predicted', 'chunk.row0': 'observation'},
+}
+"""State and instant of row 0; the first two belong together, the others are ablations."""
+
+
+def cells(policy: str, *, duration_s: float, sync_steps: int = 10) -> list[Cell]:
+    """Return the grid of a checkpoint folder."""
+    grid = []
+    for delay in DELAYS_MS:
+        common = {'delay_ms': delay, 'policy': policy, 'duration_s': duration_s}
+        grid.append(Cell(f'sync@{delay}', 'sync', sync_steps, **common))
+        grid.append(Cell(f'async_naive@{delay}', 'async_naive', 5, **common))
+        for name, params in PAIRS.items():
+            grid.append(Cell(f'reflex:{name}@{delay}', 'reflex', 5, params=params, **common))
+    controls = {'delay_ms': 0, 'policy': policy, 'duration_s': duration_s}
+    grid.append(Cell('black@0', 'reflex', 5, edit='black', **controls))
+    grid.append(Cell('hold@0', 'reflex', 5, edit='hold', **controls))
+    return grid
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the grid and write the result file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--checkpoint', default='reflex_ros/data/tiny')
+    parser.add_argument('--seeds', type=int, default=100)
+    parser.add_argument('--duration', type=float, default=8.0, help='length of an episode, s')
+    parser.add_argument('--workers', type=int, default=2)
+    parser.add_argument('--out', type=Path, default=Path('results/tiny'))
+    parser.add_argument('--journal', type=Path, default=Path('runs/tiny_table.jsonl'))
+    options = parser.parse_args(args)
+    options.journal.parent.mkdir(parents=True, exist_ok=True)
+    grid = cells(options.checkpoint, duration_s=options.duration)
+    seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
+    rows = run_grid(grid, seeds, options.journal, workers=options.workers)
+    summary = [summarise_cell(cell, rows) for cell in grid]
+    config = {'duration_s': options.duration, 'tolerance_m': 0.05, 'first_seed': FIRST_SEED,
+              'seeds': options.seeds, 'checkpoint': Path(options.checkpoint).name}
+    path = write_result(options.out, 'tiny', config=config, summary=summary, unit='share',
+                        n=options.seeds)
+    print(path)
+    return 0
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())
