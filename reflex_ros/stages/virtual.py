@@ -85,7 +85,8 @@ class VirtualConfig:
     camera_period_ns: int = 40 * MS
     camera_phase_ns: int = 0
     costs: Mapping[str, Cost] = field(
-        default_factory=lambda: constant_costs(encode=5.0, denoise=15.0, instruction=5.0)
+        default_factory=lambda: constant_costs(
+            encode=5.0, denoise=15.0, instruction=5.0, publish=0.1, stage_copy=0.1, decode=0.1)
     )
     seed: int = 0
     duration_ns: int = 8 * S

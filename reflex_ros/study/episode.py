@@ -121,8 +121,8 @@ def run_episode(spec: EpisodeSpec, *, model: ChunkModel | None = None,
         policy=policy_config(params),
         camera_phase_ns=int(phase) * MS,
         costs=costs or constant_costs(
-            encode=spec.encode_ms, denoise=spec.denoise_ms, instruction=5.0, stage_copy=0.1,
-            decode=0.1,
+            encode=spec.encode_ms, denoise=spec.denoise_ms, instruction=5.0, publish=0.1,
+            stage_copy=0.1, decode=0.1,
         ),
         seed=spec.seed, duration_ns=round(spec.duration_s * S),
     )

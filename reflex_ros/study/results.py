@@ -1,4 +1,4 @@
-"""Result files: what was measured, on what, with which code; the source of every printed figure."""
+"""Result files: what was measured, on what, with which code; the source of every figure."""
 
 from __future__ import annotations
 
