@@ -33,11 +33,16 @@ class Leftovers:
         for pid in self._pids:
             self._names |= mapped_by(pid)
 
-    def remove(self) -> list[str]:
-        """Remove what is left and mapped by nobody; return the names of what was removed."""
+    def remove(self, *, ignored: int = 0) -> list[str]:
+        """Remove what is left and mapped by nobody; return the names of what was removed.
+
+        Args:
+            ignored: Process whose mappings do not count: our own once it has left the graph, for
+                the middleware unmaps the segments of others late or never.
+        """
         left = {name for name in self._names if (_SHM / name).exists()}
         if left:
-            left -= _mapped_by_all()
+            left -= _mapped_by_all(but=ignored)
         for name in left:
             with contextlib.suppress(OSError):
                 (_SHM / name).unlink()
@@ -57,6 +62,6 @@ def mapped_by(pid: int) -> set[str]:
     return set(_OWN.findall(text))
 
 
-def _mapped_by_all() -> set[str]:
+def _mapped_by_all(*, but: int) -> set[str]:
     pids = (int(name) for name in os.listdir('/proc') if name.isdecimal())
-    return {name for pid in pids for name in mapped_by(pid)}
+    return {name for pid in pids if pid != but for name in mapped_by(pid)}

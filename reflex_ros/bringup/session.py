@@ -140,7 +140,7 @@ def run_session(
     finally:
         console.end()
         link.close()
-        removed = leftovers.remove()
+        removed = leftovers.remove(ignored=os.getpid())
         if removed:
             log.event('shm_removed', text=f'removed {len(removed)} shared-memory files')
         log.close()

@@ -44,6 +44,13 @@ def test_a_file_that_nobody_maps_goes_with_its_lock(segment):
     assert not lock.exists()
 
 
+def test_a_mapping_of_the_ignored_process_does_not_count(segment):
+    path, _ = segment
+    leftovers = Leftovers()
+    leftovers.note(os.getpid())
+    assert path.name in leftovers.remove(ignored=os.getpid())
+
+
 def test_files_of_others_stay(segment):
     path, memory = segment
     memory.close()
