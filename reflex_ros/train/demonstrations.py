@@ -129,6 +129,7 @@ def generate(folder: Path, *, episodes: int, seed: int, workers: int) -> list[Pa
         for first in starts
     ]
     missing = [job for job in jobs if not job[2].exists()]
-    with get_context('spawn').Pool(max(1, workers)) as pool:
-        pool.starmap(record_file, missing, chunksize=1)
+    if missing:
+        with get_context('spawn').Pool(max(1, workers)) as pool:
+            pool.starmap(record_file, missing, chunksize=1)
     return [job[2] for job in jobs]

@@ -73,7 +73,8 @@ class BatchContext:
         context = shared @ self._keys[layer].transpose(-1, -2)
         context = context.view(batch, kv_heads, self._draws, groups * tokens, -1).transpose(1, 2)
         own = (grouped @ key).view(batch, self._draws, kv_heads, groups * tokens, tokens)
-        scores = torch.cat((context, own), -1).float() * head_dim**-0.5
+        scores = torch.cat((context, own), -1) * head_dim**-0.5
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         weights = torch.softmax(scores + self._bias[:, None, None, None], -1).to(value.dtype)
         context, own = weights.split((self._prefix, tokens), -1)
         context = context.transpose(1, 2).reshape(batch, kv_heads, -1, self._prefix)
