@@ -65,11 +65,9 @@ def test_silence_is_a_fault_within_a_fifth_of_a_second(server, drive, tools, wai
     pose = arm.feedback().position
     wait(lambda: arm.send(pose))
     server.inject(Fault(Kind.SILENCE))
-    begin_ns = time.monotonic_ns()
     wait(lambda: 'feedback_lost' in arm.faults())
-    # Counted from the last frame, since this machine may hear it late.
-    late_ns = time.monotonic_ns() - max(begin_ns, arm.feedback().mono_ns)
-    assert late_ns < 200_000_000 or arm.feedback().mono_ns < begin_ns
+    # Counted from the last frame, which a busy machine may hear late.
+    assert 100_000_000 < time.monotonic_ns() - arm.feedback().mono_ns < 200_000_000
     assert not arm.send(pose) and arm.stats().last_refusal == 'feedback_lost'
     assert arm.stats().feedback_age_ns > 100_000_000
     time.sleep(0.05)
