@@ -17,6 +17,7 @@ from reflex_ros.sim.can_server import CanServer, ServerStats
 from reflex_ros.sim.emulator import Emulator
 from reflex_ros.sim.faults import load_faults
 from reflex_ros.sim.injector import FaultInjector
+from reflex_ros.sim.tasks import make_task
 from reflex_ros.sim.world import World
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from reflex_ros.sim.mjcf import Dh
 
 STOP_WAIT_S = 5.0
+EPISODE_S = 3600.0
+"""Length of a live episode: the world goes on with its events for an hour."""
+DRIVE_ACCELERATION_CRAD_S2 = 2000
+"""What the simulated drives report, 20 rad/s²: they have no limit of their own below it. A real
+PiPer's firmware ends at 5."""
 
 TakeFrame = Callable[[str, int, 'ByteArray'], None]
 TakeTruth = Callable[['SimTruth'], None]
@@ -109,12 +115,16 @@ class LiveSimulator:
         self._clock = clock
         self._on_frame, self._on_truth, self._on_error = on_frame, on_truth, on_error
         start_ns = clock.mono_ns()
-        world = World(config.task, seed=config.seed, dh=config.dh, timestep_s=config.timestep_s)
+        task = make_task(config.task, duration_s=EPISODE_S)
+        world = World(task, seed=config.seed, dh=config.dh, timestep_s=config.timestep_s)
         self._rig = CameraRig(world.model_xml, cameras=config.cameras, size=config.size,
                               seed=config.seed)
         self.world = SharedWorld(world, start_ns)
         injector = FaultInjector(load_faults(config.faults)) if config.faults else None
         emulator = Emulator(self.world, start_ns, faults=injector)
+        settings = emulator.firmware.settings
+        settings.acceleration_crad_s2 = [DRIVE_ACCELERATION_CRAD_S2] * len(
+            settings.acceleration_crad_s2)
         self.server = CanServer(
             {config.channel: emulator}, clock, host=config.host, port=config.port,
             tap_path=config.tap_path, before_tick=self.world.advance,
