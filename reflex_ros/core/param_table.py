@@ -57,6 +57,9 @@ RUN = (
 
 CONTROL = (
     ParamSpec('control.rate_hz', 50.0, 'Hz', 'Rate of the control loop.', bounds=(10.0, 200.0)),
+    ParamSpec('control.realtime_priority', 20, '', 'FIFO priority of the control loop and the bus '
+              'threads, where the system allows it. 0: normal scheduling.', (BRIDGE, SIMULATOR),
+              (0, 99)),
 )
 
 CHUNK = (

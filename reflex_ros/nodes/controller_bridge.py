@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ArmError, ReflexError
 from reflex_ros.core.param_table import BRIDGE
+from reflex_ros.core.priority import realtime
 from reflex_ros.core.types import (
     ChunkTrace,
     ControlTick,
@@ -25,7 +26,7 @@ from reflex_ros.ros.lifecycle import ReflexNode
 from reflex_ros.ros.qos import topic
 from reflex_ros.ros.spin import Stop, run_node
 from reflex_ros.stages.bridge import Bridge
-from reflex_ros.stages.build import bridge_config, make_driver, open_ledger
+from reflex_ros.stages.build import bridge_config, has_ledger, make_driver, open_ledger
 from reflex_ros.stages.worker import TickLoop
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class BridgeNode(ReflexNode):
         config = bridge_config(self.params, policy='tiny',
                                uses_sim_time=self.get_parameter('use_sim_time').value)
         self._bridge = Bridge(self._arm, config, self.steady)
-        self._bridge.connect()
+        with realtime(cast('int', self.params['control.realtime_priority'])):
+            self._bridge.connect()  # its bus threads keep the priority
         self._publishers_of = {
             Plan: (self.advertise(topic('plan')), convert.plan_to_msg),
             Task: (self.advertise(topic('task')), convert.task_to_msg),
@@ -74,18 +76,20 @@ class BridgeNode(ReflexNode):
         """Enable the arm at its measured pose and start the loop."""
         bridge = cast('Bridge', self._bridge)
         period_ns = round(1e9 / cast('float', self.params['control.rate_hz']))
-        ledger, is_new = open_ledger(
-            cast('str', self.params['run.folder']), self.steady.now(), period_ns=period_ns,
-            joint_names=self._arm.names)
+        folder = cast('str', self.params['run.folder'])
+        bridge.activate(may_autostart=not has_ledger(folder))
+        ledger = open_ledger(folder, self.steady.now(), period_ns=period_ns,
+                             joint_names=self._arm.names)
         if ledger is not None:
             bridge.use_ledger(ledger)
-        bridge.activate(may_autostart=is_new)
         self._loop = TickLoop(
             self._tick, period_ns=period_ns, clock=self.steady, failed=self._tick_failed,
             start_ns=None if ledger is None else ledger.header.start_ns,
             first_index=0 if ledger is None else ledger.next_index,
         )
-        self._loop.start()
+        with realtime(cast('int', self.params['control.realtime_priority'])) as is_realtime:
+            self._loop.start()
+        self.get_logger().info(f'control loop started: realtime={is_realtime}')
 
     def deactivate(self) -> None:
         """Decelerate, hold, and end the loop; the arm keeps its power."""

@@ -89,6 +89,7 @@ def live_config(params: dict[str, Any]) -> LiveConfig:
         cameras=params['camera.names'],
         size=(params['simulator.camera_height'], params['simulator.camera_width']),
         camera_period_ns=round(params['camera.period_s'] * 1e9),
+        realtime_priority=params['control.realtime_priority'],
         faults=Path(faults) if faults else None,
         tap_path=Path(folder) / 'can_tap.bin' if folder else None,
     )

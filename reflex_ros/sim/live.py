@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reflex_ros.core.priority import realtime
 from reflex_ros.sim.cameras import CameraRig
 from reflex_ros.sim.can_server import CanServer, ServerStats
 from reflex_ros.sim.emulator import Emulator
@@ -44,6 +45,7 @@ class LiveConfig:
         task, seed, dh: World. ``timestep_s``: physics step.
         channel, host, port: Where the arm is served.
         cameras: Names in the scene. ``size``: height and width, px. ``camera_period_ns``.
+        realtime_priority: FIFO priority of the bus, 0 = normal.
         faults: Fault script, None for none.
         tap_path: File for every frame that arrives, None for memory only.
     """
@@ -58,6 +60,7 @@ class LiveConfig:
     cameras: tuple[str, ...] = ('main',)
     size: tuple[int, int] = (64, 64)
     camera_period_ns: int = 40_000_000
+    realtime_priority: int = 0
     faults: Path | None = None
     tap_path: Path | None = None
 
@@ -139,7 +142,8 @@ class LiveSimulator:
         Raises:
             ConfigError: The port is in use, or this machine cannot render.
         """
-        self.server.start()
+        with realtime(self._config.realtime_priority):
+            self.server.start()  # stands for hardware: its bus does not wait for a busy machine
         self._cameras.start()
 
     def stop(self) -> ServerStats:

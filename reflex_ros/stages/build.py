@@ -166,20 +166,25 @@ def make_driver(params: Params, clock: Clock) -> Arm:
     return PiperDriver(driver_config(params), clock)
 
 
-def open_ledger(folder: str, now: Instant, *, period_ns: int,
-                joint_names: tuple[str, ...]) -> tuple[LedgerWriter | None, bool]:
-    """Return the ledger of a run folder and whether it is new; none without a folder.
+def has_ledger(folder: str) -> bool:
+    """Return whether a run folder holds the ledger of a bridge that ran before."""
+    return bool(folder) and (Path(folder) / LEDGER_FILE).exists()
 
-    A ledger that is there already belongs to a bridge that died: it is continued with a gap.
+
+def open_ledger(folder: str, now: Instant, *, period_ns: int,
+                joint_names: tuple[str, ...]) -> LedgerWriter | None:
+    """Return the ledger of a run folder whose next tick is due now; None without a folder.
+
+    A ledger that is there already belongs to a bridge that ran before: it goes on after a gap.
     """
     if not folder:
-        return None, True
+        return None
     path = Path(folder) / LEDGER_FILE
     if path.exists():
-        return LedgerWriter.reopen(path, now), False
+        return LedgerWriter.reopen(path, now)
     return LedgerWriter.create(
         path, period_ns=period_ns, start=now, run_id=Path(folder).name, joint_names=joint_names,
-    ), True
+    )
 
 
 def checkpoint_folder(params: Params) -> Path:
