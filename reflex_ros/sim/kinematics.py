@@ -42,6 +42,12 @@ def pitch_matrix(angle_rad: float) -> FloatArray:
     return np.array([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]])
 
 
+def small_turn(rotation: FloatArray) -> FloatArray:
+    """Return axis times sine of the angle of a rotation float64[3, 3], float64[3]."""
+    (_, xy, xz), (yx, _, yz), (zx, zy, _) = rotation.tolist()
+    return np.array([zy - yz, xz - zx, yx - xy]) / 2
+
+
 def leaning(position: FloatArray, *, yaw_rad: float | None = None,
             lean_rad: float = LEAN_RAD) -> FloatArray:
     """Return the attitude at a point that looks down and leans away from the base.
@@ -210,7 +216,7 @@ class Kinematics:
             null = np.diag(free.astype(np.float64)) - pinv @ jac
             rest = turn @ null
             damped = rest @ rest.T + 0.02 * np.eye(3)
-            error = (0.5 * np.cross(self._attitude(), attitude, axis=0).sum(axis=1)
-                     - turn @ step - self._jac_r[:, :6] @ fixed)
+            error = (small_turn(attitude @ self._attitude().T) - turn @ step
+                     - self._jac_r[:, :6] @ fixed)
             step = step + null @ (rest.T @ np.linalg.solve(damped, error))
         return np.asarray(step)

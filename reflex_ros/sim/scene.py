@@ -52,6 +52,8 @@ class Scene:
         self._model = model = mujoco.MjModel.from_xml_string(self.xml)
         self._data = mujoco.MjData(model)
         self._goal = np.zeros(7)
+        self._is_released = np.zeros(6, dtype=bool)
+        self._gain = model.actuator_gainprm[:6].copy(), model.actuator_biasprm[:6].copy()
         self._slew = MAX_SPEED_RAD_S * timestep_s
         self._tip, self._handle = model.site('tip').id, model.site('handle').id
         self._body = {name: model.body(name).id for name in ('cube', 'bin', 'cabinet', 'drawer')}
@@ -64,6 +66,8 @@ class Scene:
     def reset(self, joints_rad: npt.ArrayLike) -> None:
         """Return every body to its place and the arm, at rest and open, to ``joints_rad``."""
         mujoco.mj_resetData(self._model, self._data)
+        for joint in np.flatnonzero(self._is_released):
+            self.engage(int(joint))
         joints = np.clip(joints_rad, LOWER, UPPER)
         self._goal = np.append(joints, GRIPPER_RANGE_M[1] / 2)
         self._data.qpos[:6] = joints
@@ -89,7 +93,7 @@ class Scene:
         if goal.shape != (7,) or not np.isfinite(goal).all():
             raise ConfigError(f'drive command: got {goal.tolist()}, expected 6 finite joints (rad)'
                               ' and one finite opening (m). Check the sender.')
-        self._goal[:6] = np.clip(goal[:6], LOWER, UPPER)
+        self._goal[:6] = np.clip(goal[:6], LOWER, UPPER)  # a released joint ignores its goal
         self._goal[6] = np.clip(goal[6], *GRIPPER_RANGE_M) / 2
 
     def step(self) -> None:
@@ -97,7 +101,26 @@ class Scene:
         targets = self._data.ctrl
         targets[:6] += np.clip(self._goal[:6] - targets[:6], -self._slew, self._slew)
         targets[6] = self._goal[6]
+        if self._is_released.any():
+            # Takes back the gravity compensation that the model gives every joint.
+            lost = np.where(self._is_released, -self._data.qfrc_gravcomp[:6], 0.0)
+            self._data.qfrc_applied[:6] = lost
         mujoco.mj_step(self._model, self._data)
+
+    def release(self, joint: int) -> None:
+        """Cut the power of joint 0..5: no drive, no gravity compensation; it falls."""
+        self._is_released[joint] = True
+        self._model.actuator_gainprm[joint] = 0.0
+        self._model.actuator_biasprm[joint] = 0.0
+
+    def engage(self, joint: int) -> None:
+        """Restore the power of joint 0..5; it holds where it is."""
+        self._is_released[joint] = False
+        self._model.actuator_gainprm[joint] = self._gain[0][joint]
+        self._model.actuator_biasprm[joint] = self._gain[1][joint]
+        self._data.qfrc_applied[joint] = 0.0
+        here = np.clip(self._data.qpos[joint], LOWER[joint], UPPER[joint])
+        self._goal[joint] = self._data.ctrl[joint] = here
 
     def joint_state(self) -> tuple[FloatArray, FloatArray]:
         """Return position and velocity, float64[7] each, gripper as total opening; copies."""

@@ -21,6 +21,13 @@ JUMP_RAD = 0.15
 """A reference that moves farther than this in 20 ms has jumped."""
 
 PERIOD_NS = 20_000_000
+BEND_S = 0.6
+"""How long an acceleration is believed in, s."""
+
+LONGEST_BETWEEN_S = 0.4
+MAX_ACCELERATION_M_S2 = 0.8
+"""A larger change of velocity is a stop or a start, not a bend."""
+
 WORKSPACE = ((0.25, -0.17, 0.10), (0.41, 0.17, 0.30))
 """Corners of the region that targets move in, m; extrapolation ends at its faces."""
 
@@ -30,19 +37,39 @@ def reference(positions: npt.ArrayLike, *, dh: Dh = 'new') -> FloatArray:
     return leaning_pose(positions, dh=dh)
 
 
-def extrapolate(truth: SimTruth, times_s: FloatArray) -> FloatArray:
-    """Return where the target will be at ``truth.stamp_ns`` + ``times_s`` if it goes on straight.
+def extrapolate(truth: SimTruth, times_s: FloatArray, *,
+                before: SimTruth | None = None) -> FloatArray:
+    """Return where the target will be at ``truth.stamp_ns`` + ``times_s`` if it goes on so.
 
     Args:
-        truth: State of the world; only its present target position and velocity are used.
+        truth: State of the world; its present target position and velocity are used.
         times_s: float64[n] s.
+        before: An earlier truth; with it the motion is bent as it has bent since, unless the
+            target jumped or stopped in between. Without it the motion is straight.
 
     Returns:
         float64[n, 3] m, inside the workspace.
     """
+    times = times_s[:, None]
     lower = np.minimum(WORKSPACE[0], truth.target_position)
     upper = np.maximum(WORKSPACE[1], truth.target_position)
-    return np.clip(truth.target_position + truth.target_velocity * times_s[:, None], lower, upper)
+    ahead = truth.target_position + truth.target_velocity * times
+    if before is not None:
+        ahead = ahead + acceleration(truth, before) * np.minimum(times, BEND_S) ** 2 / 2
+    return np.clip(ahead, lower, upper)
+
+
+def acceleration(truth: SimTruth, before: SimTruth) -> FloatArray:
+    """Return the target's acceleration between two truths, float64[3] m/s^2; 0 after a jump."""
+    elapsed_s = (truth.stamp_ns - before.stamp_ns) / 1e9
+    if not 0.0 < elapsed_s <= LONGEST_BETWEEN_S:
+        return np.zeros(3)
+    mean_velocity = (truth.target_position - before.target_position) / elapsed_s
+    middle = (truth.target_velocity + before.target_velocity) / 2
+    found = (truth.target_velocity - before.target_velocity) / elapsed_s
+    is_smooth = (np.abs(mean_velocity - middle).max() < 0.02
+                 and np.abs(found).max() < MAX_ACCELERATION_M_S2)
+    return found if is_smooth else np.zeros(3)
 
 
 def roll(command: FloatArray, references: FloatArray, *,
@@ -70,7 +97,8 @@ def roll(command: FloatArray, references: FloatArray, *,
 
 
 def chunk(truth: SimTruth, state: npt.ArrayLike, *, horizon: int = 50,
-          period_ns: int = PERIOD_NS, start_delay_ns: int = 0, dh: Dh = 'new') -> FloatArray:
+          period_ns: int = PERIOD_NS, start_delay_ns: int = 0, dh: Dh = 'new',
+          before: SimTruth | None = None) -> FloatArray:
     """Return the expert's chunk for a target seen in ``truth``.
 
     Args:
@@ -79,14 +107,36 @@ def chunk(truth: SimTruth, state: npt.ArrayLike, *, horizon: int = 50,
         horizon: Number of rows. period_ns: Time between rows.
         start_delay_ns: Instant of row 0 after the truth; the target is extrapolated over it.
         dh: Variant of the DH table.
+        before: The truth before this one, at most 0.4 s older; improves the extrapolation.
 
     Returns:
         float64[horizon, 7] absolute positions, gripper open.
     """
     times_s = (start_delay_ns + np.arange(horizon + 1) * period_ns) / 1e9
-    references = reference(extrapolate(truth, times_s), dh=dh)[None]
+    references = reference(extrapolate(truth, times_s, before=before), dh=dh)[None]
     start = np.asarray(state, dtype=np.float64)[None, :6]
     return _with_open_gripper(roll(start, references, period_ns=period_ns))[0]
+
+
+class FollowExpert:
+    """``chunk`` that remembers the truth before, and so sees how the target's way bends.
+
+    Args:
+        dh: Variant of the DH table.
+    """
+
+    def __init__(self, dh: Dh = 'new') -> None:
+        self._dh = dh
+        self._before: SimTruth | None = None
+        self._now: SimTruth | None = None
+
+    def chunk(self, truth: SimTruth, state: npt.ArrayLike, *, horizon: int = 50,
+              period_ns: int = PERIOD_NS, start_delay_ns: int = 0) -> FloatArray:
+        """Return the expert's chunk, float64[horizon, 7]; see the function of that name."""
+        if self._now is None or truth.stamp_ns != self._now.stamp_ns:
+            self._before, self._now = self._now, truth
+        return chunk(truth, state, horizon=horizon, period_ns=period_ns,
+                     start_delay_ns=start_delay_ns, dh=self._dh, before=self._before)
 
 
 def labels(states: npt.ArrayLike, references: npt.NDArray[np.floating],

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reflex_ros.core.types import FloatArray, SimTruth
-from reflex_ros.sim.kinematics import Kinematics
+from reflex_ros.sim.kinematics import Kinematics, small_turn
 
 PERIOD_S = 0.02
 MAX_SPEED_RAD_S = 2.5
@@ -66,7 +66,7 @@ def step_toward(kinematics: Kinematics, last: npt.ArrayLike, move: Move) -> Floa
     point = tip + way * min(1.0, reach / max(float(np.linalg.norm(way)), 1e-9))
     if move.attitude is not None:
         attitude = turn_toward(attitude, move.attitude, MAX_TURN_RAD_S * PERIOD_S)
-    turn = kinematics.solve(joints, point, attitude) - joints
+    turn = kinematics.solve(joints, point, attitude, iterations=2) - joints
     # One factor for all joints: cutting them singly would bend the way of the point.
     turn *= min(1.0, MAX_SPEED_RAD_S * PERIOD_S / max(float(np.abs(turn).max()), 1e-9))
     return np.append(joints + turn, move.gripper_m)
@@ -75,10 +75,9 @@ def step_toward(kinematics: Kinematics, last: npt.ArrayLike, move: Move) -> Floa
 def turn_toward(attitude: FloatArray, wanted: FloatArray, limit_rad: float) -> FloatArray:
     """Return ``attitude`` turned toward ``wanted``, float64[3, 3] each, by at most the limit."""
     error = wanted @ attitude.T
-    axis = np.array([error[2, 1] - error[1, 2], error[0, 2] - error[2, 0],
-                     error[1, 0] - error[0, 1]])
+    axis = small_turn(error)
     length = float(np.linalg.norm(axis))
-    angle = float(np.arctan2(length / 2, (np.trace(error) - 1) / 2))
+    angle = float(np.arctan2(length, (np.trace(error) - 1) / 2))
     if angle <= limit_rad or length < 1e-9:
         return wanted
     x, y, z = axis / length
