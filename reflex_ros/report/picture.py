@@ -58,7 +58,7 @@ def draw_run(run: Run) -> Figure:
         4, 1, height_ratios=heights, left=0.052, right=0.985, top=0.915, bottom=0.055, hspace=0.32
     )
     _title(figure, run)
-    span_s = _times(run)[[0, -1]] if len(run.records) else np.array([0.0, 1.0])
+    span_s = (0.0, run.duration_s or 1.0)
     if run.frames:
         _draw_frames(figure, grid[0], run)
     _draw_verdicts(figure.add_subplot(grid[1]), run, span_s)
