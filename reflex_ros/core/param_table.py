@@ -239,6 +239,8 @@ SIMULATOR_GROUP = (
     ParamSpec('simulator.seed', 0, '', 'Seed of the world, its events and the camera noise.',
               (SIMULATOR,), (0, 2**31 - 1)),
     ParamSpec('simulator.faults', '', '', 'Fault script (YAML). Empty: no faults.', (SIMULATOR,)),
+    ParamSpec('simulator.port', 0, '', 'TCP port of the CAN server, where something listens '
+              'between it and the bridge. 0: `arm.port`.', (SIMULATOR,), (0, 65534)),
     ParamSpec('simulator.physics_rate_hz', 250.0, 'Hz', 'Steps of the physics.', (SIMULATOR,),
               (100.0, 2000.0)),
     ParamSpec('simulator.camera_width', 64, 'px', 'Width of the rendered images.', (SIMULATOR,),

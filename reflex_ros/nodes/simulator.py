@@ -85,7 +85,8 @@ def live_config(params: dict[str, Any]) -> LiveConfig:
     return LiveConfig(
         task=params['simulator.task'], seed=params['simulator.seed'], dh=params['arm.dh'],
         timestep_s=1.0 / params['simulator.physics_rate_hz'],
-        channel=params['arm.channel'], host=params['arm.host'], port=params['arm.port'],
+        channel=params['arm.channel'], host=params['arm.host'],
+        port=params['simulator.port'] or params['arm.port'],
         cameras=params['camera.names'],
         size=(params['simulator.camera_height'], params['simulator.camera_width']),
         camera_period_ns=round(params['camera.period_s'] * 1e9),
