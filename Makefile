@@ -42,9 +42,8 @@ lint: $(BIN)/reflex-ros  ## style
 type: $(BIN)/reflex-ros  ## static types
 	$(BIN)/mypy
 
-docs: $(BIN)/reflex-ros  ## write the generated documents
-	$(BIN)/python -c "from pathlib import Path; from reflex_ros.core.params import to_markdown; \
-	  Path('docs/parameters.md').write_text(to_markdown(), encoding='utf-8')"
+docs: $(BIN)/reflex-ros  ## write the generated documents and figures
+	$(BIN)/python docs/make_docs.py
 
 soak: $(BIN)/reflex-ros  ## tests that run for minutes to hours
 	$(BIN)/python -m pytest -m 'soak and not gpu and not hardware' --timeout=0 $(PYTEST_ARGS)

@@ -1,0 +1,198 @@
+"""Writes what is generated in the documents: ``make docs``.
+
+``docs/parameters.md`` as a whole, and the text between two markers in the other documents::
+
+    <!-- figure: tiny-success file=results/tiny -->
+    <!-- end -->
+
+A figure is made from the newest result file of its folder, a table from the sources. A test
+compares every document with what would be written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reflex_ros.arm.faults import FAULTS
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.params import to_markdown
+from reflex_ros.study.results import newest
+
+ROOT = Path(__file__).resolve().parents[1]
+MARKED = ('README.md', 'docs/faults.md')
+MARKER = re.compile(
+    r'(?P<open><!-- (?P<kind>figure|table): (?P<name>[\w-]+)(?: file=(?P<file>\S+))? -->\n)'
+    r'.*?(?P<close><!-- end -->\n)',
+    re.DOTALL,
+)
+PREDICTED = {'chunk.state_source': 'predicted', 'chunk.row0': 'first_execution'}
+"""What the preset of ``reflex`` does; its row needs no further words."""
+
+
+def build(root: Path) -> dict[Path, str]:
+    """Return every generated document of a checkout and its text."""
+    documents = {root / 'docs' / 'parameters.md': to_markdown()}
+    for name in MARKED:
+        path = root / name
+        documents[path] = fill(path.read_text(encoding='utf-8'), root)
+    return documents
+
+
+def fill(text: str, root: Path) -> str:
+    """Return a document with everything between its markers written anew.
+
+    Raises:
+        ConfigError: A marker names something that is not made here.
+    """
+    def replace(found: re.Match[str]) -> str:
+        lines = _content(found['kind'], found['name'], found['file'], root)
+        return found['open'] + '\n'.join(lines) + '\n' + found['close']
+
+    return MARKER.sub(replace, text)
+
+
+def _content(kind: str, name: str, file: str | None, root: Path) -> list[str]:
+    known = FIGURES if kind == 'figure' else TABLES
+    if name not in known or (kind == 'figure') != bool(file):
+        raise ConfigError(
+            f'marker of a document: got {kind} {name!r}, expected one of {", ".join(known)}, a '
+            'figure with file=FOLDER. Correct the marker.'
+        )
+    return figure(name, root / str(file), root) if kind == 'figure' else TABLES[name](root)
+
+
+# ---- figures ---------------------------------------------------------------------------------
+
+
+def figure(name: str, folder: Path, root: Path) -> list[str]:
+    """Return the lines of a figure with its source, or that nothing was measured."""
+    draw, command = FIGURES[name]
+    path = newest(folder)
+    if path is None:
+        return [f'*Not measured: no result file in `{folder.relative_to(root).as_posix()}`.* '
+                f'Command: `{command}`.']
+    result = json.loads(path.read_text(encoding='utf-8'))
+    return [*draw(result), '', _source(result, path.relative_to(root), command)]
+
+
+def _source(result: Mapping[str, Any], path: Path, command: str) -> str:
+    machine = result['machine']
+    where = f'{machine["cpu"]}, {machine["cores"]} cores' + (
+        f', {result["gpu"]}' if result['gpu'] else ', no GPU')
+    changes = ' with uncommitted changes' if result['dirty'] else ''
+    return (f'Tag `{result["tag"]}`. Source: `{path.as_posix()}`, commit {result["sha"][:7]}'
+            f'{changes}, {where}. Command: `{command}`.')
+
+
+def tiny_success(result: Mapping[str, Any]) -> list[str]:
+    """Return success by mode and delay, with its 95 % interval, and the controls."""
+    cells = result['summary']
+    delays = sorted({cell['delay_ms'] for cell in cells})
+    rows: dict[str, dict[float, str]] = {}
+    for cell in cells:
+        rows.setdefault(_cell_name(cell), {})[cell['delay_ms']] = _success(cell)
+    config = result['config']
+    head = (f'Success in % (95 % interval): the tool point stays within '
+            f'{1e3 * config["tolerance_m"]:.0f} mm of a target that moves and jumps; '
+            f'{config["seeds"]} unseen seeds of {config["duration_s"]:g} s, virtual clock.')
+    table = [[name, *(found.get(delay, '') for delay in delays)] for name, found in rows.items()]
+    return [head, '', *_table(['mode', *(f'{delay:g} ms' for delay in delays)], table)]
+
+
+def _cell_name(cell: Mapping[str, Any]) -> str:
+    if cell['edit'] != 'none':
+        return {'black': 'control: black images', 'hold': 'control: arm held'}[cell['edit']]
+    params = {key: value for key, value in cell['params'].items() if value != 'preset'}
+    name = f'`{cell["mode"]}`, {cell["execute_steps"]} steps'
+    if params and params != PREDICTED:
+        name += ', ' + ', '.join(f'{key.split(".")[1]} {value}' for key, value in params.items())
+    return name
+
+
+def _success(cell: Mapping[str, Any]) -> str:
+    if cell['success'] is None:
+        return 'none'
+    low, high = (100 * cell[f'success_{end}'] for end in ('low', 'high'))
+    return f'{100 * cell["success"]:.0f} ({low:.0f} to {high:.0f})'
+
+
+def demo_liveness(result: Mapping[str, Any]) -> list[str]:
+    """Return the ledger of one or more demonstration runs; each has the keys of a summary."""
+    found = result['summary']
+    runs = [found] if isinstance(found, Mapping) else found
+    head = ['run', 'ticks', 'fresh', 'limited', 'stall ratio', 'stalled chunks', 'reaction p50',
+            'p95']
+    return _table(head, [_run_row(run) for run in runs])
+
+
+def _run_row(run: Mapping[str, Any]) -> list[str]:
+    ticks, reaction = run['ticks'], run['reaction_ms']
+    delay = f', {run["delay_ms"]:g} ms' if run['delay_ms'] else ''
+    share = [_percent(run['verdicts'][verdict] / ticks) for verdict in ('fresh', 'limited')]
+    return [f'`{run["mode"]}`, {run["policy"]}{delay}', str(ticks), *share,
+            _percent(run['stall_ratio']), _percent(run['stalled_chunks']),
+            _ms(reaction['p50']), _ms(reaction['p95'])]
+
+
+def _percent(share: float | None) -> str:
+    return 'none' if share is None else f'{100 * share:.1f} %'
+
+
+def _ms(value: float | None) -> str:
+    return 'none' if value is None else f'{value:.0f} ms'
+
+
+Draw = Callable[[Mapping[str, Any]], list[str]]
+
+FIGURES: Mapping[str, tuple[Draw, str]] = {
+    'tiny-success': (tiny_success, 'python -m reflex_ros.study.tiny_table'),
+    'demo-liveness': (demo_liveness, 'make demo'),
+}
+"""How each figure is drawn, and the command that measures it."""
+
+
+# ---- tables ----------------------------------------------------------------------------------
+
+
+def fault_table(root: Path) -> list[str]:
+    """Return every fault code that ``faults()`` may give."""
+    rows = [[f'`{code}`', fault.meaning, fault.what_to_do] for code, fault in FAULTS.items()]
+    return _table(['code', 'meaning', 'what to do'], rows)
+
+
+def tiny_weights(root: Path) -> list[str]:
+    """Return whether the checkpoint of ``tiny`` is in this checkout."""
+    weights = root / 'reflex_ros' / 'data' / 'tiny' / 'model.safetensors'
+    if not weights.is_file():
+        return ['The weights of `tiny` are not in this checkout; use `make demo POLICY=oracle`.']
+    size = weights.stat().st_size / 2**20
+    return [f'The weights of `tiny` come with the package: `reflex_ros/data/tiny`, {size:.1f} MB.']
+
+
+TABLES: Mapping[str, Callable[[Path], list[str]]] = {
+    'arm-faults': fault_table,
+    'tiny-weights': tiny_weights,
+}
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [head, ['---'] * len(head), *rows]
+    return ['| ' + ' | '.join(line) + ' |' for line in lines]
+
+
+def main() -> int:
+    """Write the documents and name those that changed."""
+    for path, text in build(ROOT).items():
+        if not path.is_file() or path.read_text(encoding='utf-8') != text:
+            path.write_text(text, encoding='utf-8')
+            print(path.relative_to(ROOT))
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
