@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 from lifecycle_msgs.msg import Transition
@@ -13,12 +14,14 @@ from reflex_ros.core.types import Reply
 from reflex_ros.ros.convert import reply_from_msg
 from reflex_ros.ros.qos import SERVICES, load_type
 
-_TRANSITIONS = {
-    'configure': Transition.TRANSITION_CONFIGURE,
-    'activate': Transition.TRANSITION_ACTIVATE,
-    'deactivate': Transition.TRANSITION_DEACTIVATE,
-    'cleanup': Transition.TRANSITION_CLEANUP,
-}
+_TRANSITIONS = MappingProxyType(
+    {
+        'configure': Transition.TRANSITION_CONFIGURE,
+        'activate': Transition.TRANSITION_ACTIVATE,
+        'deactivate': Transition.TRANSITION_DEACTIVATE,
+        'cleanup': Transition.TRANSITION_CLEANUP,
+    }
+)
 
 
 class Caller:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import io
 from array import array
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,15 @@ from sensor_msgs.msg import Image
 from reflex_ros.core.types import ByteArray
 from reflex_ros.ros.convert_basic import MessageError, time_to_msg
 
-_LAYOUTS: dict[str, tuple[str, int]] = {
-    'rgb8': ('u1', 3),
-    'bgr8': ('u1', 3),
-    'mono8': ('u1', 1),
-    '16UC1': ('u2', 1),
-    'mono16': ('u2', 1),
-}
+_LAYOUTS = MappingProxyType(
+    {
+        'rgb8': ('u1', 3),
+        'bgr8': ('u1', 3),
+        'mono8': ('u1', 1),
+        '16UC1': ('u2', 1),
+        'mono16': ('u2', 1),
+    }
+)
 """Encoding → element type and channels."""
 
 _COLOR = ('rgb8', 'bgr8', 'mono8')

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 from rclpy.qos import (
@@ -34,7 +35,9 @@ class Profile(Enum):
     RECORD = 'record'
 
 
-_DEPTH = {Profile.SENSOR: 5, Profile.NEWEST: 1, Profile.LATCHED: 1, Profile.RECORD: 100}
+_DEPTH = MappingProxyType(
+    {Profile.SENSOR: 5, Profile.NEWEST: 1, Profile.LATCHED: 1, Profile.RECORD: 100}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +91,14 @@ TOPICS: tuple[Topic, ...] = (
 )
 """Every topic but the images; for those see ``image_topic``."""
 
-SERVICES = {
-    'set_instruction': 'reflex_msgs/srv/SetInstruction',
-    'hold': 'reflex_msgs/srv/Hold',
-    'resume': 'reflex_msgs/srv/Resume',
-    'recover': 'reflex_msgs/srv/Recover',
-}
+SERVICES = MappingProxyType(
+    {
+        'set_instruction': 'reflex_msgs/srv/SetInstruction',
+        'hold': 'reflex_msgs/srv/Hold',
+        'resume': 'reflex_msgs/srv/Resume',
+        'recover': 'reflex_msgs/srv/Recover',
+    }
+)
 """Services of the bridge: relative name and type."""
 
 

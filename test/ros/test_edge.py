@@ -95,10 +95,10 @@ def test_a_node_starts_without_a_home_folder(ros_env):
 
 def test_a_log_folder_is_named_only_where_none_is_known(tmp_path, monkeypatch):
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
-    known, bare = {'HOME': '/root'}, {}
+    known, bare = {'HOME': '/h'}, {}
     ensure_log_dir(known)
     ensure_log_dir(bare)
-    assert known == {'HOME': '/root'}
+    assert known == {'HOME': '/h'}
     assert os.path.isdir(bare['ROS_LOG_DIR'])
 
 
