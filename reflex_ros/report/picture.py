@@ -34,6 +34,8 @@ AXES = (('x', '#0072B2'), ('y', '#E69F00'), ('z', '#CC79A7'))
 COMMAND, MEASURED = '#D55E00', '#0072B2'
 INK, FAINT, GRID = '#222222', '#6B6B6B', '#E4E4E4'
 LABELLED_STALLS = 5
+FEW = 60
+"""Spans or stalls that can be told apart; of more, none is marked on its own."""
 MIN_WIDTH = 1 / 900
 """Least width of a span, as a share of the run, so that one tick in a long run is visible."""
 
@@ -53,13 +55,13 @@ def write_picture(folder: Path | str, *, path: Path | None = None) -> Path:
 def draw_run(run: Run) -> Figure:
     """Return the figure of a run, 14 x 10 inches at 120 dots; it has no canvas yet."""
     figure = Figure(figsize=(14, 10), dpi=120, facecolor='white')
-    heights = [1.55 if run.frames else 0.01, 0.42, 1.7 if run.truths else 0.01, 3.3]
+    heights = [1.55 if _frames_within(run) else 0.01, 0.42, 1.7 if run.truths else 0.01, 3.3]
     grid = figure.add_gridspec(
         4, 1, height_ratios=heights, left=0.052, right=0.985, top=0.915, bottom=0.055, hspace=0.32
     )
     _title(figure, run)
     span_s = (0.0, run.duration_s or 1.0)
-    if run.frames:
+    if _frames_within(run):
         _draw_frames(figure, grid[0], run)
     _draw_verdicts(figure.add_subplot(grid[1]), run, span_s)
     if run.truths:
@@ -93,8 +95,7 @@ def _percent(share: float | None) -> str:
 
 
 def _draw_frames(figure: Figure, cell: Any, run: Run) -> None:
-    step = -(-len(run.frames) // STRIP_FRAMES)
-    frames = run.frames[::step]
+    frames = _frames_within(run)
     count = max(len(frames), 6)
     grid = GridSpecFromSubplotSpec(1, count, cell, wspace=0.06)
     origin_ns = int(run.records['stamp_ns'][0])
@@ -107,14 +108,26 @@ def _draw_frames(figure: Figure, cell: Any, run: Run) -> None:
         axes.set_title(f'{(stamp_ns - origin_ns) / S:.1f} s', size=9, color=FAINT, pad=3)
 
 
+def _frames_within(run: Run) -> list[tuple[int, Any]]:
+    """Return at most twelve frames from the time of the ledger."""
+    if not len(run.records):
+        return []
+    start_ns = int(run.records['stamp_ns'][0])
+    end_ns = start_ns + round(run.duration_s * S)
+    frames = [frame for frame in run.frames if start_ns <= frame[0] <= end_ns]
+    return frames[:: max(1, -(-len(frames) // STRIP_FRAMES))]
+
+
 def _draw_verdicts(axes: Any, run: Run, span_s: Any) -> None:
-    least = MIN_WIDTH * (span_s[1] - span_s[0])
     found = spans(run.records, run.period_ns)
     for verdict in DRAW_ORDER:
-        bars = [(start, max(end - start, least)) for v, start, end in found if v is verdict]
+        bars = [(start, end - start) for v, start, end in found if v is verdict]
+        # Widening many would show more of them than there was.
+        least = MIN_WIDTH * (span_s[1] - span_s[0]) if len(bars) <= FEW else 0.0
+        bars = [(start, max(length, least)) for start, length in bars]
         axes.broken_barh(bars, (0, 1), color=COLORS[verdict], linewidth=0)
     stalls = find_stalls(run.records, run.period_ns)
-    for stall in stalls:
+    for stall in stalls if len(stalls) <= FEW else ():
         axes.plot((stall.start_s + stall.end_s) / 2, 1.16, marker='v', color=COLORS[Verdict.HELD],
                   markersize=4, clip_on=False)
     _label_stalls(axes, stalls, span_s)
@@ -150,19 +163,20 @@ def _draw_target(axes: Any, run: Run, span_s: Any) -> None:
     times = np.array([(truth.stamp_ns - origin_ns) / S for truth in run.truths])
     tips = np.array([truth.tip_position for truth in run.truths]) * 100
     targets = np.array([truth.target_position for truth in run.truths]) * 100
-    for index, (name, color) in enumerate(AXES):
+    for index, (_, color) in enumerate(AXES):
         axes.plot(times, targets[:, index], color=color, linewidth=1.1, linestyle=(0, (3, 2)))
         axes.plot(times, tips[:, index], color=color, linewidth=1.8)
-        axes.text(1.004, tips[-1, index], name, color=color, size=10, weight='bold', va='center',
-                  transform=axes.get_yaxis_transform())
     for stall in find_stalls(run.records, run.period_ns):
-        axes.axvspan(stall.start_s, stall.end_s, color=COLORS[Verdict.HELD], alpha=0.1, linewidth=0)
+        axes.axvspan(stall.start_s, stall.end_s, color=COLORS[Verdict.HELD], alpha=0.1,
+                     linewidth=0)
+    axes.margins(y=0.16)  # room for the names of the events
     for event in run.events:
         at = (event.stamp_ns - origin_ns) / S
         axes.axvline(at, color=FAINT, linewidth=0.9, linestyle=':')
-        axes.text(at, 1.01, event.name, transform=axes.get_xaxis_transform(), size=8.5,
-                  color=FAINT, ha='center')
+        axes.text(at, 0.985, f' {event.name}', transform=axes.get_xaxis_transform(), size=8.5,
+                  color=FAINT, ha='left', va='top')
     _style(axes, span_s)
+    _name_lines(axes, tips[-1])
     axes.set_ylabel('cm', size=9, color=FAINT)
     axes.legend(
         handles=[Line2D([], [], color=INK, linewidth=1.1, linestyle=(0, (3, 2)), label='target'),
@@ -171,6 +185,18 @@ def _draw_target(axes: Any, run: Run, span_s: Any) -> None:
         borderaxespad=0.2,
     )
     _name(axes, 'target and tool point')
+
+
+def _name_lines(axes: Any, ends: Any) -> None:
+    """Name the lines at their right ends, apart enough to be read."""
+    low, high = axes.get_ylim()
+    lowest = low
+    for index in np.argsort(ends):
+        name, color = AXES[index]
+        at = max(float(ends[index]), lowest)
+        lowest = at + 0.09 * (high - low)
+        axes.text(1.004, at, name, color=color, size=10, weight='bold', va='center',
+                  transform=axes.get_yaxis_transform())
 
 
 def _draw_joints(figure: Figure, cell: Any, run: Run, span_s: Any) -> None:
