@@ -24,6 +24,7 @@ into its stop."""
 LEAN_RAD = 0.5
 """Outward lean of the gripper in the follow tasks; strictly down is out of reach past 0.36 m."""
 
+POINT_DAMPING, ATTITUDE_DAMPING = 1e-5, 0.02
 MAX_STEP_RAD = 0.3
 """Largest turn of a joint in one iteration of the inverse kinematics."""
 
@@ -145,6 +146,7 @@ class Kinematics:
         self._links = [self._model.body(f'link{i + 1}').id for i in range(6)]
         self._jac_p = np.zeros((3, self._model.nv))
         self._jac_r = np.zeros((3, self._model.nv))
+        self._light, self._heavy = POINT_DAMPING * np.eye(3), ATTITUDE_DAMPING * np.eye(3)
 
     def tip(self, joints_rad: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Return tool point float64[3] (m) and attitude float64[3, 3]; copies."""
@@ -209,14 +211,13 @@ class Kinematics:
               free: npt.NDArray[np.bool_]) -> FloatArray:
         """Return the step of the free joints: undamped for the point, damped for the attitude."""
         jac, turn = self._jac_p[:, :6] * free, self._jac_r[:, :6] * free
-        pinv = jac.T @ np.linalg.inv(jac @ jac.T + 1e-5 * np.eye(3))
+        pinv = jac.T @ np.linalg.inv(jac @ jac.T + self._light)
         way = position - self._data.site_xpos[self._tip] - self._jac_p[:, :6] @ fixed
         step = pinv @ way
         if attitude is not None:
             null = np.diag(free.astype(np.float64)) - pinv @ jac
             rest = turn @ null
-            damped = rest @ rest.T + 0.02 * np.eye(3)
             error = (small_turn(attitude @ self._attitude().T) - turn @ step
                      - self._jac_r[:, :6] @ fixed)
-            step = step + null @ (rest.T @ np.linalg.solve(damped, error))
+            step = step + null @ (rest.T @ np.linalg.solve(rest @ rest.T + self._heavy, error))
         return np.asarray(step)

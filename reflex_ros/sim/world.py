@@ -1,7 +1,8 @@
 """The simulated world: physics, a task that moves things, and the truth about both.
 
-A bus, a camera and a clock may share one world: a lock keeps every reading whole. Time starts at 0 and moves only in ``advance``. Two worlds with the same task, seed and commands
-at the same times go the same way, bit by bit, on one machine.
+A bus, a camera and a clock may share one world: a lock keeps every reading whole. Time starts at 0
+and moves only in ``advance``. Two worlds with the same task, seed and commands at the same times
+go the same way, bit by bit, on one machine.
 """
 
 from __future__ import annotations

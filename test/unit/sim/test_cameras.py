@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.sim import cameras
+from reflex_ros.sim.cameras import NOISE_LEVELS, CameraRig, choose_backend
+from reflex_ros.sim.mjcf import CAMERAS, scene_xml
+from reflex_ros.sim.tasks import make_task
+from reflex_ros.sim.world import World
+
+
+@pytest.fixture(scope='module')
+def world():
+    return World(make_task('reach'), seed=0)
+
+
+@pytest.fixture(scope='module')
+def rig(world):
+    rig = CameraRig(world.model_xml, cameras=CAMERAS, seed=5)
+    try:
+        rig.render(world.snapshot(), 'main', 0)
+    except ConfigError as error:
+        pytest.skip(str(error))
+    yield rig
+    rig.close()
+
+
+@pytest.mark.parametrize('camera', CAMERAS)
+def test_every_camera_sees_something(rig, world, camera):
+    image = rig.render(world.snapshot(), camera, 0, noise=False)
+    assert image.shape == (64, 64, 3) and image.dtype == np.uint8
+    assert image.std() > 10
+
+
+def test_equal_views_never_give_equal_frames(rig, world):
+    frames = [rig.render(world.snapshot(), 'main', i) for i in range(20)]
+    assert len({frame.tobytes() for frame in frames}) == 20
+
+
+def test_equal_views_never_give_equal_frames_can_fail(rig, world):
+    frames = [rig.render(world.snapshot(), 'main', i, noise=False) for i in range(2)]
+    assert np.array_equal(*frames)
+
+
+def test_a_frame_is_a_function_of_seed_camera_and_number(rig, world):
+    other = CameraRig(world.model_xml, cameras=('main',), seed=5)
+    again = other.render(world.snapshot(), 'main', 3)
+    other.close()
+    np.testing.assert_array_equal(rig.render(world.snapshot(), 'main', 3), again)
+
+
+def test_seeds_and_cameras_have_noise_of_their_own(rig, world):
+    black = np.zeros((64, 64, 3), dtype=np.uint8)
+    other = CameraRig(world.model_xml, seed=6)
+    assert not np.array_equal(rig._with_noise(black, 'main', 0), rig._with_noise(black, 'side', 0))
+    assert not np.array_equal(rig._with_noise(black, 'main', 0),
+                              other._with_noise(black, 'main', 0))
+
+
+def test_noise_is_small_and_does_not_wrap_round(rig, world):
+    clean = rig.render(world.snapshot(), 'main', 0, noise=False).astype(int)
+    noisy = rig.render(world.snapshot(), 'main', 0).astype(int)
+    assert np.abs(noisy - clean).max() < NOISE_LEVELS
+
+
+def test_rendering_shows_the_snapshot_and_leaves_the_world_alone(rig):
+    moving = World(make_task('jump', kinds=('normal',)), seed=1)
+    first = moving.snapshot()
+    before = rig.render(first, 'main', 0, noise=False)
+    moving.advance(1_000_000_000)
+    twin = World(make_task('jump', kinds=('normal',)), seed=1)
+    twin.advance(1_000_000_000)
+    after = rig.render(moving.snapshot(), 'main', 0, noise=False)
+    assert not np.array_equal(before, after)
+    np.testing.assert_array_equal(rig.render(first, 'main', 0, noise=False), before)
+    np.testing.assert_array_equal(moving.joint_state(), twin.joint_state())
+
+
+def test_the_target_is_seen_where_it_is(rig, world):
+    image = rig.render(world.snapshot(), 'main', 0, noise=False).astype(int)
+    pink = (image[..., 0] > 120) & (image[..., 2] > 90) & (image[..., 1] < 60)
+    assert 3 < pink.sum() < 200
+
+
+def test_size_is_height_and_width(rig, world):
+    wide = CameraRig(world.model_xml, size=(48, 96))
+    assert wide.render(world.snapshot(), 'main', 0).shape == (48, 96, 3)
+    wide.close()
+
+
+def test_a_second_thread_is_refused(rig, world):
+    errors = []
+
+    def draw() -> None:
+        try:
+            rig.render(world.snapshot(), 'main', 0)
+        except ConfigError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    thread.join()
+    assert errors and 'second thread' in errors[0]
+
+
+def test_wrong_cameras_and_sizes_are_refused_by_name(rig, world):
+    with pytest.raises(ConfigError, match='camera top: not in the scene'):
+        CameraRig(scene_xml(), cameras=('top',))
+    with pytest.raises(ConfigError, match='camera size'):
+        CameraRig(scene_xml(), size=(0, 64))
+    with pytest.raises(ConfigError, match='camera top: the rig has'):
+        rig.render(world.snapshot(), 'top', 0)
+
+
+def test_backend_is_what_the_environment_says(monkeypatch):
+    monkeypatch.setenv('MUJOCO_GL', 'osmesa')
+    assert choose_backend() == 'osmesa'
+    monkeypatch.delenv('MUJOCO_GL')
+    monkeypatch.setattr(cameras, '_egl_has_device', lambda: False)
+    assert choose_backend() == 'osmesa'
+    monkeypatch.setattr(cameras, '_egl_has_device', lambda: True)
+    assert choose_backend() == 'egl'
+
+
+def test_a_machine_without_opengl_is_told_what_to_install(monkeypatch, world):
+    # OSMesa cannot be loaded once PyOpenGL is bound to EGL, which stands for a missing library.
+    monkeypatch.setenv('PYOPENGL_PLATFORM', 'egl')
+    monkeypatch.setattr(cameras, 'choose_backend', lambda: 'osmesa')
+    with pytest.raises(ConfigError, match='Install libegl1'):
+        CameraRig(world.model_xml).render(world.snapshot(), 'main', 0)
