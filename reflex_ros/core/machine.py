@@ -6,15 +6,13 @@ import os
 import platform
 from pathlib import Path
 
-import psutil
-
 
 def describe_machine(cpuinfo: Path = Path('/proc/cpuinfo')) -> dict[str, object]:
     """Return CPU model, logical cores usable by this process, and memory in GiB."""
     return {
         'cpu': _model(cpuinfo) or platform.machine(),
         'cores': len(os.sched_getaffinity(0)),
-        'memory_gib': round(psutil.virtual_memory().total / 2**30, 1),
+        'memory_gib': round(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30, 1),
     }
 
 

@@ -6,6 +6,7 @@ Colours are those of Okabe and Ito, which people with any colour vision tell apa
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,10 @@ from reflex_ros.report.run_data import STRIP_FRAMES, Run, load_run
 from reflex_ros.report.stalls import Stall, find_stalls, longest, spans
 from reflex_ros.report.summary import summarise_run
 
-COLORS = {
+COLORS = MappingProxyType({
     Verdict.FRESH: '#009E73', Verdict.LIMITED: '#56B4E9', Verdict.HELD: '#D55E00',
     Verdict.RAMPING: '#C9C9C9', Verdict.STOPPED: '#4D4D4D',
-}
+})
 DRAW_ORDER = (
     Verdict.FRESH, Verdict.RAMPING, Verdict.STOPPED, Verdict.LIMITED, Verdict.HELD,
 )

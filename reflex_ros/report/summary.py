@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from reflex_ros.bag.run_folder import RunFolder
+from reflex_ros.core.machine import describe_machine
 from reflex_ros.core.summary import summarise
-from reflex_ros.report.machine import describe_machine
 from reflex_ros.report.run_data import Run, load_run
 
 KEYS = (

@@ -6,18 +6,19 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 WIDTH = 80
 BAR = 34
-_COLORS = {
+_COLORS = MappingProxyType({
     'fresh': '32', 'limited': '36', 'held': '31', 'ramping': '2', 'stopped': '2', 'bold': '1',
-}
+})
 _QUANTILES = ('p50', 'p95', 'p99')
-_REACTION = {
+_REACTION = MappingProxyType({
     'event_reaction': 'event to the first command that could know of it',
     'observation_to_command': 'newest frame to the first command from it',
-}
+})
 
 
 @dataclass(frozen=True, slots=True)

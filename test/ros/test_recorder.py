@@ -75,8 +75,12 @@ class Process:
 
     def __init__(self, *command, **environ):
         self.process = subprocess.Popen(
-            command, env={**os.environ, **environ}, stdin=subprocess.PIPE, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            command,
+            env={**os.environ, **environ},
+            stdin=subprocess.PIPE,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def ask(self, line):
@@ -114,10 +118,16 @@ def talker(processes, ros_env):
 @pytest.fixture
 def recorder(processes, ros, tmp_path):
     """Return a started recorder and the client that moves it through its states."""
+
     def start(*assignments):
         arguments = [f'run.folder:={tmp_path}', *assignments]
         process = processes(
-            sys.executable, '-m', 'reflex_ros.nodes.recorder', '--ros-args', '-r', '__ns:=/run',
+            sys.executable,
+            '-m',
+            'reflex_ros.nodes.recorder',
+            '--ros-args',
+            '-r',
+            '__ns:=/run',
             *(word for a in arguments for word in ('-p', a)),
         )
         node = ros.create_node('operator')
@@ -155,13 +165,18 @@ def test_counts_equal_those_of_the_publishers(talker, recorder, tmp_path):
     assert report['error'] == ''
     ticks = report['topics']['/run/control_tick']
     assert ticks['publishers'][''] == {
-        'messages': sent['control_tick'], 'first': 1, 'last': 100, 'missing': 0, 'gaps': 0,
+        'messages': sent['control_tick'],
+        'first': 1,
+        'last': 100,
+        'missing': 0,
+        'gaps': 0,
         'restarts': 0,
     }
     assert (ticks['written'], ticks['dropped']) == (100, 0)
     statuses = report['topics']['/run/stage_status']['publishers']
     assert {name: log['messages'] for name, log in statuses.items()} == {
-        'policy': 100, 'vision_encoder': 100
+        'policy': 100,
+        'vision_encoder': 100,
     }
     with BagReader(tmp_path / 'bag') as bag:
         found = [value.number for _, _, value in bag.values('/run/control_tick')]
@@ -280,8 +295,11 @@ def test_chosen_topics_replace_all():
 
 
 def test_cameras_are_added_by_their_topics():
-    params = {**defaults('recorder'), 'recorder.images': True,
-              'camera.topics': ('left/image_raw/compressed',)}
+    params = {
+        **defaults('recorder'),
+        'recorder.images': True,
+        'camera.topics': ('left/image_raw/compressed',),
+    }
     entry = topics_to_record(params)[-1]
     assert entry.type == 'sensor_msgs/msg/CompressedImage'
     assert not Stop().is_set

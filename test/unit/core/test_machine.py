@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from reflex_ros.report.machine import describe_machine
+from reflex_ros.core.machine import describe_machine
 
 
 def test_the_model_is_read_from_the_kernel(tmp_path):
