@@ -11,24 +11,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
+from reflex_ros.core.clock import S
 from reflex_ros.core.delay import DelayEstimator
 from reflex_ros.core.errors import ReflexError
-from reflex_ros.core.interpolate import Setpoint
-from reflex_ros.core.limits import Limiter
 from reflex_ros.core.types import ArmState, Entry, RejectReason, Reply, Stitch, Task
 from reflex_ros.stages.accounts import StallBook, TraceBook
 from reflex_ros.stages.admission import Admission, judge
 from reflex_ros.stages.base import ENCODER, POLICY, Output
-from reflex_ros.stages.follower import Follower, Running, make_running
+from reflex_ros.stages.follower import Running, make_running
 from reflex_ros.stages.health import ClockWatch, NodeWatch
-from reflex_ros.stages.tick import Motion, Rest, Situation, TickBook, plan_of, ramp
+from reflex_ros.stages.mover import Mover
+from reflex_ros.stages.tick import Motion, Rest, Situation, TickBook, plan_of
 
 if TYPE_CHECKING:
     from reflex_ros.arm.protocol import Arm
     from reflex_ros.core.clock import Clock, Instant
     from reflex_ros.core.ledger import LedgerWriter
-    from reflex_ros.core.types import ActionChunk, ArmFeedback, FloatArray, StageStatus
+    from reflex_ros.core.types import ActionChunk, ArmFeedback, StageStatus
     from reflex_ros.stages.bridge_config import BridgeConfig
+
+
+_MOVING = (ArmState.RAMP_IN, ArmState.TRACKING)
 
 
 class Bridge:
@@ -48,7 +51,8 @@ class Bridge:
         self._config = config
         self._clock = clock
         self.states = StateMachine(clock)
-        self.follower = Follower(blend_ns=config.blend_ns)
+        self._mover = Mover(arm, config, self.states)
+        self.follower = self._mover.follower
         self.nodes = NodeWatch()
         self.clocks = ClockWatch(now, uses_sim_time=config.uses_sim_time)
         self.latency = _estimator(config, config.initial_latency_ns)
@@ -56,15 +60,10 @@ class Bridge:
         self._traces = TraceBook()
         self._stalls = StallBook(period_ns=config.period_ns)
         self._ticks = TickBook(config, ledger)
-        self._limiter: Limiter | None = None
-        self.epoch = now.stamp_ns // 1_000_000_000
+        self.epoch = now.stamp_ns // S
         self.instruction = config.instruction
         self._task_number = self._plan_number = 0
         self._out: list[Output] = []
-        self._is_armed = False
-        self._needs_ramp = True
-        self._ramp_start_ns = self._ramp_ticks = 0
-        self._ramp_from: FloatArray | None = None
         self._last_chunk_id = 0
         self._next_due_ns = now.mono_ns
         self._plan_at_ns = 0
@@ -84,13 +83,25 @@ class Bridge:
     def activate(self, *, may_autostart: bool = True) -> None:
         """Enable the arm at its measured pose; motion starts now or on ``resume``.
 
+        A bridge that was active before checks the arm again, as a new one would.
+
         Args:
             may_autostart: False for a bridge that replaces a dead one: it waits for the operator.
         """
+        if self.states.state is not ArmState.CHECKED:
+            self._arm.disconnect()
+            self.states.fire(ArmEvent.DISCONNECT)
+            self.connect()
         self._arm.enable()
         self.states.fire(ArmEvent.ENABLE)
-        self._seed_limiter()
-        self._publish_task(self._clock.now())
+        now = self._clock.now()
+        self._mover.disarm()
+        self._ticks.restart(self._mover.seed(), is_shadow=self._arm.stats().is_shadow)
+        self._is_stopping = False
+        self._next_due_ns = now.mono_ns
+        # a simulated clock may have begun to run only after the bridge was made
+        self.epoch = max(self.epoch, now.stamp_ns // S)
+        self._publish_task(now)
         if self._config.is_autostarted and may_autostart:
             self._arm_motion()
 
@@ -103,12 +114,12 @@ class Bridge:
         self._is_stopping = True
         self._drop_plan(now, 'stop requested')
         self._ticks.stop()
-        self._is_armed = False
+        self._mover.disarm()
 
     @property
     def is_at_rest(self) -> bool:
         """Return whether the command stream stands still or nothing may be sent."""
-        return not may_send(self.states.state) or self._limiter is None or self._limiter.is_stopped
+        return self._mover.is_at_rest
 
     def close(self, now: Instant) -> tuple[Output, ...]:
         """Publish what is still open; the arm keeps its power and holds."""
@@ -127,7 +138,7 @@ class Bridge:
         """Judge a chunk; accepted, it takes over at the first tick not before its row 0."""
         self.clocks.chunk(chunk)
         self._ticks.seen_chunk(now.mono_ns)
-        next_due_ns = max(self._next_due_ns, now.mono_ns)
+        next_due_ns = self._next_tick_ns(now.mono_ns)
         is_restart = chunk.entry is Entry.RESTART
         step0_ns = next_due_ns if is_restart else self.clocks.offset.to_mono(chunk.step0_at_ns)
         observation_ns = self.clocks.offset.to_mono(chunk.oldest_stamp_ns)
@@ -157,7 +168,7 @@ class Bridge:
         """Stop in software: decelerate within the limits and hold until ``resume``."""
         if not may_send(self.states.state):
             return Reply(False, f'The arm is {self.states.state.value}; nothing moves it.'), ()
-        self._is_armed = False
+        self._mover.disarm()
         self._ticks.operator_hold(True, now.mono_ns)
         self._drop_plan(now, 'held by the operator')
         self._is_plan_dirty = True
@@ -165,12 +176,15 @@ class Bridge:
 
     def resume(self, now: Instant) -> tuple[Reply, tuple[Output, ...]]:
         """Allow motion again; the next chunk ramps in from the held pose."""
-        if self.states.state not in (ArmState.ENABLED, ArmState.HOLDING):
-            if self._is_armed and may_send(self.states.state):
-                return Reply(True, 'already in motion'), ()
-            return Reply(False, f'The arm is {self.states.state.value}. Recover it first.'), ()
         if self._is_stopping:
             return Reply(False, 'The bridge is stopping.'), ()
+        if not may_send(self.states.state):
+            return Reply(False, f'The arm is {self.states.state.value}. Recover it first.'), ()
+        if self._mover.is_armed and self.states.state in _MOVING:
+            return Reply(True, 'already in motion'), ()
+        if self._ticks.error_of(self._arm.feedback()) > self._config.bounds.max_tracking_error_rad:
+            # pushed aside or sunk while it held: go on from where the arm really is
+            self._ticks.commanded(self._mover.seed())
         self._ticks.operator_hold(False, now.mono_ns)
         self._arm_motion()
         self._is_plan_dirty = True
@@ -195,8 +209,8 @@ class Bridge:
             if self.states.allows(ArmEvent.FAULT):
                 self.states.fire(ArmEvent.FAULT, str(error))
             return Reply(False, str(error))
-        self._seed_limiter()
-        self._is_armed, self._needs_ramp = False, True
+        self._mover.disarm()
+        self._ticks.commanded(self._mover.seed())
         self.states.fire(ArmEvent.ENABLE)
         return Reply(True, 'Recovered; holding the measured pose. Resume to move.')
 
@@ -239,107 +253,49 @@ class Bridge:
 
     def _fault(self, now: Instant, reason: str) -> None:
         self.states.fire(ArmEvent.FAULT, reason)
-        self._is_armed, self._needs_ramp = False, True
+        self._mover.disarm()
         self._drop_plan(now, f'arm fault: {reason}')
         self._is_plan_dirty = True
 
     def _move(self, now: Instant, due_ns: int, reading: ArmFeedback) -> Motion:
-        """Send this tick's command: the plan's if a live chunk covers the tick, else a rest."""
-        self._take_over(now, due_ns)
-        active = self.follower.active
-        if active is None or not self._is_live(active, due_ns, reading):
-            return self._rest(now, due_ns, reading)
-        self._enter_motion(due_ns)
-        setpoint = active.path.at(due_ns)
-        if self.states.state is ArmState.RAMP_IN:
-            assert self._ramp_from is not None
-            self._ramp_ticks += 1
-            share = (due_ns - self._ramp_start_ns) / self._config.ramp_ns
-            setpoint = ramp(self._ramp_from, setpoint, share, self._config.ramp_ns)
-        assert self._limiter is not None
-        limited = self._limiter.step(setpoint)
-        is_sent = self._send(limited.position, now)
-        if active.ticks == 0:
-            active.first_command_ns = due_ns
-            self._is_plan_dirty = True
-        active.ticks += 1
-        self._ticks.executed(now.mono_ns)
-        return Motion(active, setpoint.position, limited.position, limited.limited, is_sent)
-
-    def _rest(self, now: Instant, due_ns: int, reading: ArmFeedback) -> Motion:
-        """Decelerate within the limits, then keep sending the held pose."""
-        assert self._limiter is not None
-        if self.states.state in (ArmState.RAMP_IN, ArmState.TRACKING):
-            if 2 * self._ramp_ticks * self._config.period_ns >= self._config.ramp_ns:
-                # it has met the plan; plans shorter than the ramp must not ramp for ever
-                self._needs_ramp = False
-            self.states.fire(ArmEvent.HOLD)
-            self._ticks.hold_since(now)
-            self._is_plan_dirty = True
-        limited = self._limiter.brake()
-        is_sent = self._send(limited.position, now)
-        active = self.follower.active
-        return Motion(active, limited.position, limited.position, (), is_sent)
-
-    def _is_live(self, active: Running, due_ns: int, reading: ArmFeedback) -> bool:
-        bounds = self._config.bounds
-        return (
-            self._is_armed
-            and active.covers(due_ns, self.age_limit_ns)
-            and due_ns - reading.mono_ns <= bounds.state_ns
-            and self._ticks.error_of(reading) <= bounds.max_tracking_error_rad
+        """Let the mover send this tick's command and note what changed by it."""
+        before, bounds = self.states.state, self._config.bounds
+        moved = self._mover.step(
+            due_ns, max_age_ns=self.age_limit_ns,
+            is_state_good=due_ns - reading.mono_ns <= bounds.state_ns
+            and self._ticks.error_of(reading) <= bounds.max_tracking_error_rad,
         )
-
-    def _take_over(self, now: Instant, due_ns: int) -> None:
-        pending = self.follower.pending
-        if pending is None or pending.step0_ns > due_ns:
-            return
-        ended = self.follower.switch(due_ns, self._current(due_ns))
-        pending.stalled_ticks = self._stalls.since_chunk
-        self._stalls.since_chunk = 0
-        self._is_plan_dirty = True
-        if ended is not None:
-            self._end(ended, now, f'followed by chunk {pending.chunk.chunk_id}')
-
-    def _enter_motion(self, due_ns: int) -> None:
-        state = self.states.state
-        if state is ArmState.HOLDING:
-            if self._needs_ramp:
-                self.states.fire(ArmEvent.RESUME)
-                self._ramp_start_ns = due_ns
-                assert self._limiter is not None
-                self._ramp_from = self._limiter.position.copy()
-            else:
-                self.states.fire(ArmEvent.TRACK)
-        elif state is ArmState.RAMP_IN and due_ns - self._ramp_start_ns >= self._config.ramp_ns:
-            self.states.fire(ArmEvent.TRACK)
-            self._needs_ramp = False
-        if self.states.state is not state:
-            self._ticks.hold_since(None)
+        active, state = self.follower.active, self.states.state
+        for ended, text in moved.ended:
+            self._end(ended, now, text)
+        if active is not None and active.entered_ns == due_ns:
+            active.stalled_ticks, self._stalls.since_chunk = self._stalls.since_chunk, 0
             self._is_plan_dirty = True
-
-    def _current(self, due_ns: int) -> Setpoint:
-        """Return where the arm is going: the running plan's setpoint, or the held pose."""
-        active = self.follower.active
-        is_tracking = self.states.state is ArmState.TRACKING
-        if is_tracking and active is not None and active.step0_ns <= due_ns < active.end_ns:
-            return active.path.at(due_ns)
-        assert self._limiter is not None
-        return Setpoint(self._limiter.position, self._limiter.velocity)
-
-    def _send(self, command: FloatArray, now: Instant) -> bool:
-        try:
-            return self._arm.send(command)
-        except ReflexError as error:
-            self._fault(now, str(error))
-            return False
+        if state is not before:
+            self._ticks.hold_since(now if state is ArmState.HOLDING else None)
+            self._is_plan_dirty = True
+        if state in _MOVING:
+            self._ticks.executed(now.mono_ns)
+            self._is_plan_dirty |= active is not None and active.ticks == 1
+        if moved.failure:
+            self._fault(now, moved.failure)
+        return moved.motion
 
     # ---- chunks ------------------------------------------------------------------------------
+
+    def _next_tick_ns(self, now_ns: int) -> int:
+        """Return the due instant of the first tick that can execute what arrives now.
+
+        A tick that is overdue by less than half a period is still to come.
+        """
+        period_ns = self._config.period_ns
+        missed = (now_ns - self._next_due_ns + period_ns // 2) // period_ns
+        return self._next_due_ns + max(0, missed) * period_ns
 
     def _admission(self, next_due_ns: int, step0_ns: int, observation_ns: int) -> Admission:
         return Admission(
             joint_names=self._arm.names, epoch=self.epoch, arm_state=self.states.state,
-            is_armed=self._is_armed, is_clock_trusted=self.clocks.is_trusted,
+            is_armed=self._mover.is_armed, is_clock_trusted=self.clocks.is_trusted,
             next_due_ns=next_due_ns, step0_ns=step0_ns, observation_ns=observation_ns,
             max_age_ns=self.age_limit_ns, last_chunk_id=self._last_chunk_id,
         )
@@ -350,10 +306,10 @@ class Bridge:
         return self._config.age_limit_ns(self.latency.value_ns)
 
     def _judge_seam(self, running: Running, switch_ns: int) -> tuple[RejectReason, str]:
-        """Refuse a step that is too large; out of a ramp there is none, it starts at rest."""
-        if self._needs_ramp or self._limiter is None:
+        """Refuse a step that is too large; a ramp leads over any."""
+        step = self._mover.seam(running, switch_ns)
+        if step is None:
             return RejectReason.NONE, ''
-        step = running.path.at(switch_ns).position - self._current(switch_ns).position
         worst = int(np.argmax(np.abs(step[:-1])))
         if abs(step[worst]) <= self._config.max_seam_rad:
             return RejectReason.NONE, ''
@@ -366,19 +322,18 @@ class Bridge:
     def _covered_ns(self, chunk: ActionChunk, now_ns: int) -> int:
         """Return the part of the chunk's inference that the plan before it covered."""
         newest = self.follower.newest
-        start_ns = chunk.inference_start_ns
+        start_ns = self.clocks.inference_start_ns(chunk)
         if newest is None or not start_ns:
             return 0
         until_ns = min(now_ns, newest.live_until(self.age_limit_ns))
         return max(0, until_ns - start_ns)
 
     def _accept(self, running: Running, next_due_ns: int, now: Instant) -> None:
-        replaced = self.follower.offer(running)
-        if replaced is not None:
+        for replaced in self.follower.offer(running):
             self._end(replaced, now, f'replaced by chunk {running.chunk.chunk_id}')
         chunk = running.chunk
         if chunk.inference_start_ns:
-            self.latency.add(now.mono_ns - chunk.inference_start_ns)
+            self.latency.add(now.mono_ns - self.clocks.inference_start_ns(chunk))
         # the deliberate wait for row 0 is left out: Delta would otherwise feed on itself
         self.delta.add(next_due_ns - self.clocks.offset.to_mono(chunk.observation_stamp_ns))
         self._ticks.accepted(now.mono_ns)
@@ -396,7 +351,7 @@ class Bridge:
         ))
 
     def _drop_plan(self, now: Instant, text: str) -> None:
-        for running in self.follower.drop():
+        for running in self._mover.drop():
             self._end(running, now, text)
 
     def _new_epoch(self, now: Instant) -> None:
@@ -410,20 +365,8 @@ class Bridge:
 
     def _arm_motion(self) -> None:
         """Leave ``enabled``: wait in ``holding`` for the first chunk, which then ramps in."""
-        self._is_armed, self._needs_ramp, self._ramp_ticks = True, True, 0
-        if self.states.state is ArmState.ENABLED:
-            self.states.fire(ArmEvent.RESUME)
-            self.states.fire(ArmEvent.HOLD)
+        self._mover.arm_motion()
         self._ticks.hold_since(self._clock.now())
-
-    def _seed_limiter(self) -> None:
-        limits = self._arm.limits()
-        if self._limiter is None:
-            self._limiter = Limiter(
-                limits, period_ns=self._config.period_ns, names=self._arm.names,
-            )
-        measured = self._arm.feedback().position
-        self._limiter.reset(np.clip(measured, limits.lower, limits.upper))
 
     def _settle(self, now: Instant, reading: ArmFeedback) -> None:
         joints = reading.velocity[:-1]
@@ -441,10 +384,9 @@ class Bridge:
             return
         self._plan_number += 1
         self._plan_at_ns, self._is_plan_dirty, self._reported_rest = now.mono_ns, False, rest
-        held = None if self._limiter is None else self._limiter.position
-        self._put(plan_of(self._situation(()), self._ticks, self.follower, reading, held=held,
-                          offset=self.clocks.offset, number=self._plan_number, now=now,
-                          due_ns=due_ns))
+        self._put(plan_of(self._situation(()), self._ticks, self.follower, reading,
+                          held=self._mover.position, offset=self.clocks.offset,
+                          number=self._plan_number, now=now, due_ns=due_ns))
 
     def _situation(self, faults: tuple[str, ...]) -> Situation:
         return Situation(

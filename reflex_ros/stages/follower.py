@@ -1,7 +1,7 @@
 """The running plan: which chunk is executed now, which is next, where the arm should be.
 
-A chunk whose row 0 lies ahead waits as *pending* while the running one goes on; it takes over at
-the first tick not before its row 0.
+A chunk whose row 0 lies ahead waits while the running one goes on; it takes over at the first tick
+not before its row 0.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from reflex_ros.core.interpolate import Path
     from reflex_ros.core.types import ActionChunk, FloatArray
 
+MOST_WAITING = 8
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class Running:
     """An accepted chunk and what became of it; times steady, ns.
 
@@ -30,7 +32,8 @@ class Running:
         step0_ns: Instant of row 0. ``end_ns``: end of its last row's period.
         observation_ns: Oldest frame behind it. ``accepted_ns``: when it was accepted.
         covered_ns: Part of its inference that the plan before it covered.
-        seam: Step at the switch. ``entered_row``: -1 until it takes over.
+        seam: Step at the switch, None where a ramp leads over it.
+        entered_row, entered_ns: Row and tick at which it took over, -1 until then.
         first_command_ns: Due instant of its first command, 0 if none yet.
         ticks: Ticks that executed it. ``stalled_ticks``: stalled ticks before it.
     """
@@ -44,6 +47,7 @@ class Running:
     covered_ns: int = 0
     seam: Seam | None = None
     entered_row: int = -1
+    entered_ns: int = -1
     first_command_ns: int = 0
     ticks: int = 0
     stalled_ticks: int = field(default=0)
@@ -73,7 +77,7 @@ def make_running(chunk: ActionChunk, *, step0_ns: int, observation_ns: int, acce
 
 
 class Follower:
-    """Active and pending chunk, and the setpoint of every tick. Not thread-safe.
+    """Active and waiting chunks, and the setpoint of every tick. Not thread-safe.
 
     Args:
         blend_ns: Duration over which ``Stitch.BLEND`` removes the discontinuity.
@@ -81,71 +85,83 @@ class Follower:
 
     def __init__(self, *, blend_ns: int = BLEND_NS) -> None:
         self._blend_ns = blend_ns
+        self._waiting: list[Running] = []
         self.active: Running | None = None
-        self.pending: Running | None = None
+
+    @property
+    def pending(self) -> Running | None:
+        """Return the chunk that takes over next."""
+        return self._waiting[0] if self._waiting else None
 
     @property
     def newest(self) -> Running | None:
         """Return the newest accepted chunk."""
-        return self.pending or self.active
+        return self._waiting[-1] if self._waiting else self.active
 
-    def offer(self, running: Running) -> Running | None:
-        """Queue an accepted chunk; return the pending one that it replaces, if any."""
-        replaced, self.pending = self.pending, running
+    def offer(self, running: Running) -> tuple[Running, ...]:
+        """Queue an accepted chunk and return those that it replaces.
+
+        A newer chunk replaces only what would begin at its row 0 or later. One that begins earlier
+        still has its turn: chunks that come faster than they begin must not starve each other.
+        """
+        kept = [r for r in self._waiting if r.step0_ns < running.step0_ns][: MOST_WAITING - 1]
+        replaced = tuple(r for r in self._waiting if r not in kept)
+        self._waiting = [*kept, running]
         return replaced
 
-    def switch(self, due_ns: int, current: Setpoint) -> Running | None:
-        """Let the pending chunk take over if its row 0 is due; return the one that ends.
+    def is_due(self, due_ns: int) -> bool:
+        """Return whether a waiting chunk takes over at a tick."""
+        return self.pending is not None and self.pending.step0_ns <= due_ns
+
+    def switch(self, due_ns: int, current: Setpoint | None) -> tuple[Running, ...]:
+        """Let the newest chunk whose row 0 is due take over; return those that end, oldest first.
 
         Args:
             due_ns: The tick.
-            current: Where the arm is going now, for the seam: the setpoint at this tick.
-
-        Returns:
-            The chunk that was running until now, None if none was or nothing switched.
+            current: Where the arm is going now, for the seam: the setpoint at this tick. None if
+                the chunk is joined in another way; nothing is stitched then.
         """
-        if self.pending is None or self.pending.step0_ns > due_ns:
-            return None
-        ended, self.active = self.active, self.pending
-        self.pending = None
-        self._stitch(self.active, due_ns, current)
-        return ended
+        ready = [r for r in self._waiting if r.step0_ns <= due_ns]
+        if not ready:
+            return ()
+        ended = [r for r in (self.active, *ready[:-1]) if r is not None]
+        self.active = ready[-1]
+        self._waiting = self._waiting[len(ready):]
+        self.active.entered_row, self.active.entered_ns = int(self.active.row(due_ns)), due_ns
+        if current is not None:
+            self._stitch(self.active, due_ns, current)
+        return tuple(ended)
 
-    def setpoint(self, due_ns: int) -> Setpoint | None:
-        """Return the setpoint of the active chunk at a tick, None without one."""
-        return None if self.active is None else self.active.path.at(due_ns)
+    def setpoint(self, t_ns: int) -> Setpoint | None:
+        """Return the setpoint that is due, or will be, at ``t_ns``; None without an active chunk.
+
+        From the instant at which a waiting chunk takes over, its rows stand for the plan.
+        """
+        if self.active is None:
+            return None
+        begun = [r for r in self._waiting if r.step0_ns <= t_ns]
+        return (begun[-1] if begun else self.active).path.at(t_ns)
 
     def drop(self) -> tuple[Running, ...]:
-        """Forget both chunks and return them, oldest first."""
-        dropped = tuple(r for r in (self.active, self.pending) if r is not None)
-        self.active = self.pending = None
+        """Forget all chunks and return them, oldest first."""
+        dropped = tuple(r for r in (self.active, *self._waiting) if r is not None)
+        self.active, self._waiting = None, []
         return dropped
 
     def remaining(self, due_ns: int) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the setpoints not yet executed: ``int64[N]`` steady ns and ``float64[N, J]``.
-
-        From the instant at which a pending chunk takes over, its rows stand for the plan.
-        """
+        """Return the setpoints not yet executed: ``int64[N]`` steady ns and ``float64[N, J]``."""
         newest = self.newest
         if self.active is None or newest is None:
             return np.empty(0, np.int64), np.empty((0, 0))
         period = newest.chunk.step_period_ns
         times = np.arange(due_ns, newest.end_ns, period, dtype=np.int64)
-        if not len(times):
+        rows = [point.position for t in times if (point := self.setpoint(int(t))) is not None]
+        if not rows:
             return np.empty(0, np.int64), np.empty((0, newest.chunk.positions.shape[1]))
-        return times, np.stack([self._at(int(t)).position for t in times])
-
-    def _at(self, t_ns: int) -> Setpoint:
-        """Return the setpoint that will be due at ``t_ns``; needs an active chunk."""
-        assert self.active is not None
-        if self.pending is not None and t_ns >= self.pending.step0_ns:
-            return self.pending.path.at(t_ns)
-        return self.active.path.at(t_ns)
+        return times, np.stack(rows)
 
     def _stitch(self, running: Running, due_ns: int, current: Setpoint) -> None:
-        new = running.path.at(due_ns)
-        running.seam = measure_seam(current, new)
-        running.entered_row = int(running.row(due_ns))
+        running.seam = measure_seam(current, running.path.at(due_ns))
         if running.chunk.stitch is Stitch.BLEND:
             running.path = blend(
                 running.path, offset=running.seam.offset, at_ns=due_ns, duration_ns=self._blend_ns,

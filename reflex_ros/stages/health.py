@@ -53,6 +53,7 @@ class ClockWatch:
         self._uses_sim_time = uses_sim_time
         self._last_stamp_ns = now.stamp_ns
         self._agreeing = 0
+        self._skew_ns = 0
         self.offset = ClockOffset.at(now)
         self.is_trusted = True
 
@@ -71,10 +72,28 @@ class ClockWatch:
         return False
 
     def chunk(self, chunk: ActionChunk) -> None:
-        """Let a chunk vote: its own pair of clock readings must agree with the present offset."""
-        if self.is_trusted:
-            return
-        seen = chunk.inference_start_stamp_ns - chunk.inference_start_ns
-        is_agreeing = abs(seen - self.offset.offset_ns) <= JUMP_NS
-        self._agreeing = self._agreeing + 1 if is_agreeing else 0
-        self.is_trusted = self._agreeing >= AGREEING_CHUNKS
+        """Let a chunk vote: its own pair of clock readings must agree with the present offset.
+
+        A policy on another machine has another steady clock. Its pairs differ from ours by a
+        constant, so they must agree with one another.
+        """
+        skew_ns = self._skew_of(chunk)
+        is_agreeing = min(abs(skew_ns), abs(skew_ns - self._skew_ns)) <= JUMP_NS
+        self._skew_ns = skew_ns
+        if not self.is_trusted:
+            self._agreeing = self._agreeing + 1 if is_agreeing else 0
+            self.is_trusted = self._agreeing >= AGREEING_CHUNKS
+
+    def inference_start_ns(self, chunk: ActionChunk) -> int:
+        """Return the start of a chunk's inference on our steady clock, 0 if it is unknown.
+
+        Of a policy on another machine it is known by its stamp alone.
+        """
+        is_ours = self._uses_sim_time or abs(self._skew_of(chunk)) <= JUMP_NS
+        if not chunk.inference_start_ns or is_ours or not self.is_trusted:
+            return chunk.inference_start_ns
+        return self.offset.to_mono(chunk.inference_start_stamp_ns)
+
+    def _skew_of(self, chunk: ActionChunk) -> int:
+        pair_ns = chunk.inference_start_stamp_ns - chunk.inference_start_ns
+        return pair_ns - self.offset.offset_ns

@@ -9,7 +9,6 @@ import numpy as np
 
 from reflex_ros.core.cause import ChunkFacts, NodeFacts, TickFacts, decide, is_in_motion, is_live
 from reflex_ros.core.clock import MS
-from reflex_ros.core.interpolate import Setpoint
 from reflex_ros.core.types import ArmState, ControlTick, Plan
 
 if TYPE_CHECKING:
@@ -59,7 +58,10 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Since when the arm holds and is settled, ROS time, 0 = it does not."""
+    """Since when the arm holds and is settled, steady, 0 = it does not.
+
+    ROS time may step while the arm rests; a stamp taken before would lie in the future for ever.
+    """
 
     hold_since_ns: int = 0
     settled_since_ns: int = 0
@@ -77,16 +79,30 @@ class TickBook:
         self._config = config
         self._ledger = ledger
         self._number = 0
-        self._next_index = 0 if ledger is None else ledger.next_index
-        self._has_tracked = self._is_operator_hold = False
-        self._resumed_ns = self._instruction_ns = self._hold_ns = 0
+        self._is_shadow = False
+        self.restart(None, is_shadow=False)
+
+    # ---- events ------------------------------------------------------------------------------
+
+    def restart(self, command: FloatArray | None, *, is_shadow: bool) -> None:
+        """Begin a run: forget what happened before, but not the message counter.
+
+        Args:
+            command: Pose that the arm was told to hold, None if none.
+            is_shadow: Whether nothing is sent: an arm that gets no commands follows none.
+        """
+        self._next_index = 0 if self._ledger is None else self._ledger.next_index
+        self._has_tracked = self._is_operator_hold = self._is_stopped = False
+        self._resumed_ns = self._instruction_ns = 0
         self._last_chunk_ns = self._last_accept_ns = self._last_reject_ns = 0
-        self._is_stopped = False
-        self._last_command: FloatArray | None = None
+        self._last_command = command
+        self._is_shadow = is_shadow
         self.last_reject = ''
         self.rest = Rest()
 
-    # ---- events ------------------------------------------------------------------------------
+    def commanded(self, command: FloatArray) -> None:
+        """Note a pose that the arm was told to hold outside a tick."""
+        self._last_command = command
 
     def operator_hold(self, is_held: bool, now_ns: int) -> None:
         """Note that the operator holds or resumes."""
@@ -104,8 +120,7 @@ class TickBook:
 
     def hold_since(self, now: Instant | None) -> None:
         """Note that the bridge began to hold, or with None that it moves again."""
-        self._hold_ns = 0 if now is None else now.mono_ns
-        self.rest = Rest() if now is None else Rest(now.stamp_ns, 0)
+        self.rest = Rest() if now is None else Rest(now.mono_ns, 0)
 
     def settled(self, now: Instant, is_settled: bool) -> None:
         """Note whether the joints rest while the bridge holds."""
@@ -113,7 +128,7 @@ class TickBook:
         if not self.rest.hold_since_ns or not is_settled:
             self.rest = replace(self.rest, settled_since_ns=0)
         elif not since:
-            self.rest = replace(self.rest, settled_since_ns=now.stamp_ns)
+            self.rest = replace(self.rest, settled_since_ns=now.mono_ns)
 
     def seen_chunk(self, now_ns: int) -> None:
         """Note the receipt of a chunk, whatever becomes of it."""
@@ -142,17 +157,31 @@ class TickBook:
     # ---- records -----------------------------------------------------------------------------
 
     def error_of(self, reading: ArmFeedback) -> float:
-        """Return the largest joint error between the last command and the measured state, rad."""
-        if self._last_command is None:
+        """Return the largest joint error between the last command and the measured state, rad.
+
+        0 in shadow mode.
+        """
+        if self._last_command is None or self._is_shadow:
             return 0.0
         return float(np.max(np.abs(self._last_command[:-1] - reading.position[:-1])))
 
+    def joint_errors(self, held: FloatArray | None, reading: ArmFeedback) -> FloatArray:
+        """Return ``float64[J]`` command minus measured; nan without a command, 0 in shadow."""
+        if held is None:
+            return np.full(len(reading.position), np.nan)
+        if self._is_shadow:
+            return np.zeros(len(reading.position))
+        return np.asarray(held - reading.position)
+
     def record(self, at: Situation, motion: Motion, reading: ArmFeedback, *, now: Instant,
                due_ns: int, index: int) -> tuple[ControlTick, ...]:
-        """Return the record of this tick, preceded by one for each skipped instant."""
+        """Return the record of this tick, preceded by one for each skipped instant.
+
+        Nothing was executed at a skipped instant, so no chunk covers it, as in a late tick.
+        """
         period_ns = self._config.period_ns
         skipped = [
-            self._one(at, replace(motion, is_sent=False), reading, now=now, index=i,
+            self._one(at, Motion(), reading, now=now, index=i,
                       due_ns=due_ns - (index - i) * period_ns)
             for i in range(self._next_index, index)
         ]
@@ -166,6 +195,7 @@ class TickBook:
         """Close the ledger."""
         if self._ledger is not None:
             self._ledger.close()
+            self._ledger = None
 
     def _one(self, at: Situation, motion: Motion, reading: ArmFeedback, *, now: Instant,
              due_ns: int, index: int) -> ControlTick:
@@ -208,28 +238,12 @@ class TickBook:
             feedback_ns=reading.mono_ns, tracking_error_rad=error,
             is_operator_hold=self._is_operator_hold, resumed_ns=self._resumed_ns,
             instruction_ns=self._instruction_ns, is_clock_distrusted=not at.is_clock_trusted,
-            mode=self._config.mode, hold_ns=self._hold_ns, latency_ns=at.latency_ns,
+            mode=self._config.mode, hold_ns=self.rest.hold_since_ns, latency_ns=at.latency_ns,
             delta_ns=at.delta_ns, encode_ns=ENCODE_NS, last_chunk_ns=self._last_chunk_ns,
             last_accept_ns=self._last_accept_ns, last_reject_ns=self._last_reject_ns,
             encoder=at.encoder, policy=at.policy,
             bounds=replace(self._config.bounds, max_age_ns=at.max_age_ns),
         )
-
-
-def ramp(origin: FloatArray, target: Setpoint, share: float, duration_ns: int) -> Setpoint:
-    """Return the setpoint between a held pose and a moving target; smooth at both ends.
-
-    Args:
-        origin: ``float64[J]`` held pose.
-        target: Setpoint of the chunk.
-        share: Part of the ramp that has passed, clamped to 0..1.
-        duration_ns: Duration of the ramp.
-    """
-    u = min(1.0, max(0.0, share))
-    s = u**3 * (10.0 - 15.0 * u + 6.0 * u * u)
-    ds = 30.0 * u * u * (1.0 - u) ** 2 / (duration_ns / 1e9)
-    gap = target.position - origin
-    return Setpoint(origin + s * gap, s * target.velocity + ds * gap)
 
 
 def plan_of(at: Situation, book: TickBook, follower: Follower, reading: ArmFeedback, *,
@@ -241,24 +255,22 @@ def plan_of(at: Situation, book: TickBook, follower: Follower, reading: ArmFeedb
     if at.arm_state is not ArmState.TRACKING or not len(times):
         pose = reading.position if held is None else held
         times, rows = np.array([due_ns], np.int64), pose[None, :].copy()
-    last = pose_error(held, reading)
     return Plan(
         number=number, stamp_ns=now.stamp_ns, epoch=at.epoch, arm_state=at.arm_state,
         joint_names=at.joint_names,
         active_chunk_id=active.chunk.chunk_id if active else 0,
-        active_since_ns=offset.to_stamp(active.first_command_ns)
-        if active and active.first_command_ns else 0,
+        active_since_ns=_stamp(offset, active.first_command_ns) if active else 0,
         entered_row=active.entered_row if active else -1,
         plan_end_ns=offset.to_stamp(active.end_ns) if active else 0,
-        hold_since_ns=book.rest.hold_since_ns, settled_since_ns=book.rest.settled_since_ns,
+        hold_since_ns=_stamp(offset, book.rest.hold_since_ns),
+        settled_since_ns=_stamp(offset, book.rest.settled_since_ns),
         last_reject=book.last_reject, latency_ns=at.latency_ns, delta_ns=at.delta_ns,
         measured_stamp_ns=offset.to_stamp(reading.mono_ns), measured=reading.position,
-        tracking_error=last, setpoint_stamps_ns=times + offset.offset_ns, setpoints=rows,
+        tracking_error=book.joint_errors(held, reading),
+        setpoint_stamps_ns=times + offset.offset_ns, setpoints=rows,
     )
 
 
-def pose_error(command: FloatArray | None, reading: ArmFeedback) -> FloatArray:
-    """Return ``float64[J]`` command minus measured; nan without a command."""
-    if command is None:
-        return np.full(len(reading.position), np.nan)
-    return np.asarray(command - reading.position)
+def _stamp(offset: ClockOffset, mono_ns: int) -> int:
+    """Return the ROS time of an instant; 0 stays "never"."""
+    return offset.to_stamp(mono_ns) if mono_ns else 0

@@ -1,0 +1,231 @@
+"""Motion of the bridge: from the plan and the last command to the command of this tick.
+
+Held pose, ramp and plan all end in one limiter, so whatever is decided here the command stream
+stays inside the limits and can always stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
+from reflex_ros.core.errors import ConfigError, ReflexError
+from reflex_ros.core.interpolate import Setpoint
+from reflex_ros.core.limits import Limiter
+from reflex_ros.core.types import ArmState
+from reflex_ros.stages.follower import Follower, Running
+from reflex_ros.stages.tick import Motion
+
+if TYPE_CHECKING:
+    from reflex_ros.arm.protocol import Arm
+    from reflex_ros.core.types import FloatArray
+    from reflex_ros.stages.bridge_config import BridgeConfig
+
+_MOVING = (ArmState.RAMP_IN, ArmState.TRACKING)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What came of one tick.
+
+    Attributes:
+        motion: What was wanted and sent.
+        ended: Chunks that are over, and why. ``failure``: why the arm refused, '' if it did not.
+    """
+
+    motion: Motion
+    ended: tuple[tuple[Running, str], ...] = ()
+    failure: str = ''
+
+
+class Mover:
+    """Follows the plan of its follower while it is armed and live, else rests.
+
+    Args:
+        arm: Gets the commands.
+        config: Durations and limits.
+        states: State of the arm; changed here when motion begins or ends.
+
+    Not thread-safe, but for ``seed`` while the arm may not be sent to.
+    """
+
+    def __init__(self, arm: Arm, config: BridgeConfig, states: StateMachine) -> None:
+        self._arm = arm
+        self._config = config
+        self._states = states
+        self.follower = Follower(blend_ns=config.blend_ns)
+        self._limiter: Limiter | None = None
+        self.is_armed = False
+        self._needs_ramp = self._must_rest = True
+        self._ramp_start_ns = self._ramp_ticks = 0
+        self._ramp_from: FloatArray | None = None
+        self._ended: list[tuple[Running, str]] = []
+
+    @property
+    def position(self) -> FloatArray | None:
+        """Return the last command, ``float64[J]``; None before the arm was enabled."""
+        return None if self._limiter is None else self._limiter.position
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether the command stream stands still or nothing may be sent."""
+        return (not may_send(self._states.state) or self._limiter is None
+                or self._limiter.is_stopped)
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    def seed(self) -> FloatArray:
+        """Let the command stream start at rest in the measured pose, and return that pose."""
+        limits = self._arm.limits()
+        if self._limiter is None:
+            self._limiter = Limiter(
+                limits, period_ns=self._config.period_ns, names=self._arm.names,
+            )
+        measured = self._arm.feedback().position
+        self._limiter.reset(np.clip(measured, limits.lower, limits.upper))
+        return self._limiter.position
+
+    def arm_motion(self) -> None:
+        """Allow motion; the arm waits in ``holding`` for the first chunk, which then ramps in."""
+        self.is_armed, self._needs_ramp, self._ramp_ticks = True, True, 0
+        if self._states.state is ArmState.ENABLED:
+            self._states.fire(ArmEvent.RESUME)
+            self._states.fire(ArmEvent.HOLD)
+
+    def disarm(self) -> None:
+        """Forbid motion until ``arm_motion``: the next ticks decelerate and hold."""
+        self.is_armed, self._needs_ramp, self._must_rest = False, True, True
+
+    def drop(self) -> tuple[Running, ...]:
+        """Forget the plan and return its chunks; the next tick rests, whatever comes meanwhile."""
+        self._must_rest = True
+        return self.follower.drop()
+
+    def seam(self, running: Running, due_ns: int) -> FloatArray | None:
+        """Return the step that ``running`` would make at ``due_ns``; None where it ramps in."""
+        current = self._current(due_ns)
+        return None if current is None else running.path.at(due_ns).position - current.position
+
+    # ---- the tick ----------------------------------------------------------------------------
+
+    def step(self, due_ns: int, *, max_age_ns: int, is_state_good: bool) -> Moved:
+        """Send this tick's command: the plan's if a live chunk covers the tick, else a rest.
+
+        Args:
+            due_ns: The tick.
+            max_age_ns: Age at which an observation is no longer live.
+            is_state_good: Whether the measured state is fresh and near its command.
+        """
+        assert self._limiter is not None
+        self._ended = []
+        self._take_over(due_ns)
+        active = self.follower.active
+        is_live = active is not None and active.covers(due_ns, max_age_ns)
+        if active is None or not (is_live and is_state_good and self._may_move()):
+            return self._rest()
+        self._enter_motion(due_ns)
+        setpoint = self._setpoint(active, due_ns)
+        try:
+            limited = self._limiter.step(setpoint)
+        except ConfigError as error:  # numbers that overflow between finite rows
+            self._ended += [(running, str(error)) for running in self.follower.drop()]
+            return self._rest()
+        is_sent, failure = self._send(limited.position)
+        active.first_command_ns = active.first_command_ns or due_ns
+        active.ticks += 1
+        motion = Motion(active, setpoint.position, limited.position, limited.limited, is_sent)
+        return Moved(motion, tuple(self._ended), failure)
+
+    def _may_move(self) -> bool:
+        """Return whether motion was asked for; a ramp begins at rest only."""
+        assert self._limiter is not None
+        if self._must_rest:
+            return False
+        is_waiting = self._needs_ramp and self._states.state is ArmState.HOLDING
+        return self.is_armed and (not is_waiting or self._limiter.is_stopped)
+
+    def _rest(self) -> Moved:
+        """Decelerate within the limits, then keep sending the held pose."""
+        assert self._limiter is not None
+        self._must_rest = False
+        if self._states.state in _MOVING:
+            if self.is_armed and 2 * self._ramp_ticks * self._config.period_ns >= (
+                    self._config.ramp_ns):
+                # it has met the plan; plans shorter than the ramp must not ramp for ever
+                self._needs_ramp = False
+            self._states.fire(ArmEvent.HOLD)
+        limited = self._limiter.brake()
+        is_sent, failure = self._send(limited.position)
+        motion = Motion(self.follower.active, limited.position, limited.position, (), is_sent)
+        return Moved(motion, tuple(self._ended), failure)
+
+    def _take_over(self, due_ns: int) -> None:
+        if not self.follower.is_due(due_ns):
+            return
+        ended = self.follower.switch(due_ns, self._current(due_ns))
+        active = self.follower.active
+        assert active is not None
+        text = f'followed by chunk {active.chunk.chunk_id}'
+        self._ended += [(running, text) for running in ended]
+
+    def _enter_motion(self, due_ns: int) -> None:
+        assert self._limiter is not None
+        state = self._states.state
+        if state is ArmState.HOLDING:
+            if self._needs_ramp:
+                self._states.fire(ArmEvent.RESUME)
+                self._ramp_start_ns = due_ns
+                self._ramp_from = self._limiter.position
+            else:
+                self._states.fire(ArmEvent.TRACK)
+        elif state is ArmState.RAMP_IN and due_ns - self._ramp_start_ns >= self._config.ramp_ns:
+            self._states.fire(ArmEvent.TRACK)
+            self._needs_ramp = False
+
+    def _setpoint(self, active: Running, due_ns: int) -> Setpoint:
+        setpoint = active.path.at(due_ns)
+        if self._states.state is not ArmState.RAMP_IN:
+            return setpoint
+        assert self._ramp_from is not None
+        self._ramp_ticks += 1
+        share = (due_ns - self._ramp_start_ns) / self._config.ramp_ns
+        return ramp(self._ramp_from, setpoint, share, self._config.ramp_ns)
+
+    def _current(self, due_ns: int) -> Setpoint | None:
+        """Return where the arm is going at a tick, None where a ramp will bridge the step.
+
+        While it moves that is the plan's setpoint, also in a ramp: the ramp leads from the held
+        pose to whatever the plan says, so a seam lies between two plans.
+        """
+        if self._states.state in _MOVING:
+            planned = self.follower.setpoint(due_ns)
+            if planned is not None:
+                return planned
+        if self._needs_ramp or self._limiter is None:
+            return None
+        return Setpoint(self._limiter.position, self._limiter.velocity)
+
+    def _send(self, command: FloatArray) -> tuple[bool, str]:
+        try:
+            return self._arm.send(command), ''
+        except ReflexError as error:
+            return False, str(error)
+
+
+def ramp(origin: FloatArray, target: Setpoint, share: float, duration_ns: int) -> Setpoint:
+    """Return the setpoint between a held pose and a moving target; smooth at both ends.
+
+    Args:
+        origin: ``float64[J]`` held pose.
+        target: Setpoint of the chunk.
+        share: Part of the ramp that has passed, clamped to 0..1.
+        duration_ns: Duration of the ramp.
+    """
+    u = min(1.0, max(0.0, share))
+    s = u**3 * (10.0 - 15.0 * u + 6.0 * u * u)
+    ds = 30.0 * u * u * (1.0 - u) ** 2 / (duration_ns / 1e9)
+    gap = target.position - origin
+    return Setpoint(origin + s * gap, s * target.velocity + ds * gap)
