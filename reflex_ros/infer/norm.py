@@ -14,7 +14,7 @@ from torch.nn import functional as F
 def rms_normalise(x: Tensor, eps: float) -> Tensor:
     """Return ``x / sqrt(mean(x^2) + eps)`` over the last axis, in the dtype of ``x``."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return F.rms_norm(wide, wide.shape[-1:], eps=eps).to(x.dtype)
 
 
 class RMSNorm(nn.Module):

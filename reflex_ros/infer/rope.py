@@ -17,7 +17,7 @@ def frequencies(head_dim: int, base: float) -> Tensor:
 
 
 def phases(positions: Tensor, rates: Tensor, *, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine of every position.
+    """Return what ``rotate`` needs for every position.
 
     Args:
         positions: Any shape ``[...]``; converted to float64, fractions allowed.
@@ -25,10 +25,11 @@ def phases(positions: Tensor, rates: Tensor, *, dtype: torch.dtype) -> tuple[Ten
         dtype: Type of the result; only the final values are rounded to it.
 
     Returns:
-        Two tensors ``dtype[..., head_dim // 2]``.
+        Cosine and signed sine, ``dtype[..., head_dim]``: the sine of the first half is negated.
     """
     angles = positions.to(torch.float64)[..., None] * rates
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), -1).to(dtype), torch.cat((-sin, sin), -1).to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -36,7 +37,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     Args:
         x: Heads, any leading shape.
-        cos, sin: ``[..., head_dim // 2]``, broadcast against the leading shape of ``x``.
+        cos, sin: ``[..., head_dim]`` of ``phases``, broadcast against the leading shape of ``x``.
     """
     first, second = x.chunk(2, -1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+    return torch.addcmul(x * cos, torch.cat((second, first), -1), sin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -65,8 +66,9 @@ class BatchContext:
         """Return the heads ``[batch * draws, tokens, heads, head_dim]`` of one layer."""
         total, tokens, heads, head_dim = query.shape
         batch, kv_heads, groups = total // self._draws, key.shape[2], heads // key.shape[2]
-        query = rope.rotate(query, self._cos, self._sin).transpose(1, 2)
-        key = rope.rotate(key, self._cos, self._sin).permute(0, 2, 3, 1)
+        cos, sin = self._cos.to(query.dtype), self._sin.to(query.dtype)
+        query = rope.rotate(query, cos, sin).transpose(1, 2)
+        key = rope.rotate(key, cos, sin).permute(0, 2, 3, 1)
         grouped = query.reshape(total, kv_heads, groups * tokens, head_dim)
         shared = grouped.view(batch, self._draws, kv_heads, groups * tokens, head_dim)
         shared = shared.transpose(1, 2).reshape(batch, kv_heads, -1, head_dim)
@@ -104,6 +106,10 @@ class FlowBatch:
     actions: Tensor
 
 
+Predict = Callable[[TinyNetwork, FlowBatch, Tensor, Tensor], Tensor]
+"""Form of ``predict``: network, batch, noisy actions, flow times to velocity."""
+
+
 def draw_tau(size: int, generator: torch.Generator) -> Tensor:
     """Return flow times, 40 % of them in 0.9 .. 1, where the direction of the motion is decided.
 
@@ -135,14 +141,23 @@ def predict(network: TinyNetwork, batch: FlowBatch, noisy: Tensor, tau: Tensor) 
 
 
 def flow_loss(
-    network: TinyNetwork, batch: FlowBatch, *, draws: int, generator: torch.Generator
+    network: TinyNetwork,
+    batch: FlowBatch,
+    *,
+    draws: int,
+    generator: torch.Generator,
+    forward: Predict | None = None,
 ) -> Tensor:
-    """Return the flow-matching loss of ``draws`` (tau, noise) pairs per sample."""
+    """Return the flow-matching loss of ``draws`` (tau, noise) pairs per sample.
+
+    ``forward`` replaces ``predict``, e.g. by a compiled form of it.
+    """
     actions = batch.actions.repeat_interleave(draws, 0)
     tau = draw_tau(len(actions), generator)
     noise = torch.randn(actions.shape, generator=generator)
     share = tau[:, None, None]
-    velocity = predict(network, batch, share * noise + (1 - share) * actions, tau).float()
+    noisy = share * noise + (1 - share) * actions
+    velocity = (forward or predict)(network, batch, noisy, tau).float()
     error = (velocity - (noise - actions)).square().mean((0, 1))
     return (error[:-1].mean() + GRIPPER_WEIGHT * error[-1]) / (1 + GRIPPER_WEIGHT)
 

@@ -163,6 +163,7 @@ class FlowStage:
         tokenizer: Of the instructions.
         sampler: Of the demonstrations. tokens: ``float32[F, width]`` of their images.
         statistics: Normalisation.
+        forward: Compiled form of ``objective.predict`` for the loss, None = as it is.
     """
 
     def __init__(
@@ -173,7 +174,9 @@ class FlowStage:
         sampler: Sampler,
         tokens: Tensor,
         statistics: Statistics,
+        forward: objective.Predict | None = None,
     ) -> None:
+        self._forward = forward
         self._network, self._sampler, self._tokens = network, sampler, tokens
         self.statistics = statistics
         self._follow = _ids(tokenizer, instructions.follow_wordings())
@@ -189,7 +192,11 @@ class FlowStage:
         batch = self._sampler.draw(FLOW_BATCH, trainer.rng)
         prepared = self.prepare(batch, trainer.rng, hold_share=HOLD_SHARE)
         return objective.flow_loss(
-            self._network, prepared, draws=DRAWS, generator=trainer.generator
+            self._network,
+            prepared,
+            draws=DRAWS,
+            generator=trainer.generator,
+            forward=self._forward,
         )
 
     def prepare(

@@ -27,7 +27,7 @@ from reflex_ros.core.types import JOINT_NAMES
 from reflex_ros.infer.checkpoint import Scaling, Scalings
 from reflex_ros.infer.families import tiny
 from reflex_ros.infer.families.tiny_network import TinyConfig, TinyNetwork
-from reflex_ros.train import instructions, resume
+from reflex_ros.train import instructions, objective, resume
 from reflex_ros.train.dataset import FRAME_TICKS, Demonstrations, Sampler
 from reflex_ros.train.demonstrations import TICK_NS, generate
 from reflex_ros.train.stages import FlowStage, Statistics, VisionStage, encode_images
@@ -55,6 +55,7 @@ class Options:
     workers: int
     resume: bool
     report_minutes: float
+    compile: bool
 
 
 def parse(argv: Sequence[str] | None) -> Options:
@@ -68,6 +69,7 @@ def parse(argv: Sequence[str] | None) -> Options:
     parser.add_argument('--workers', type=int, default=2, help='processes for demonstrations')
     parser.add_argument('--resume', action='store_true', help='go on in a folder that exists')
     parser.add_argument('--report-minutes', type=float, default=10.0, help='validate and export')
+    parser.add_argument('--compile', action='store_true', help='faster, needs g++')
     return Options(**vars(parser.parse_args(argv)))
 
 
@@ -144,7 +146,8 @@ class Session:
     def _flow(self, training: list[Path], validation: list[Path]) -> None:
         out = self._options.out
         self.network.vision.load_state_dict(load_file(out / 'vision.safetensors'))
-        learn, check = self._flow_stage(training), self._flow_stage(validation)
+        learn = self._flow_stage(training, compiled=self._options.compile)
+        check = self._flow_stage(validation, compiled=False)
         budget = Budget(60 * self._options.minutes_b, FLOW_RATE)
         trainer = self._trainer(learn.parameters(), budget, 'flow')
 
@@ -167,7 +170,7 @@ class Session:
             observe_every_s=60 * self._options.report_minutes,
         )
 
-    def _flow_stage(self, files: list[Path]) -> FlowStage:
+    def _flow_stage(self, files: list[Path], *, compiled: bool) -> FlowStage:
         """Return the stage of some files; the first to be made decides the statistics."""
         sampler = Sampler(Demonstrations.load(files, with_images=False))
         kept = self._options.out / 'statistics.safetensors'
@@ -180,6 +183,7 @@ class Session:
             sampler=sampler,
             tokens=torch.cat([self._tokens(file) for file in tqdm(files, desc='tokens')]),
             statistics=Statistics.from_tensors(resume.load_state(kept)[0]),
+            forward=torch.compile(objective.predict, dynamic=False) if compiled else None,
         )
 
     def _tokens(self, file: Path) -> Tensor:

@@ -255,13 +255,15 @@ class TinyNetwork(nn.Module):
         cos, sin = rope.phases(positions, self.rates, dtype=self.camera.dtype)
         cos, sin = cos[:, None], sin[:, None]
         blocks = []
+        # unbind, not indexing: the gradient of an index is a zero tensor of the whole block.
+        held = () if pinned is None else [block.unbind(1) for block in pinned.unbind(1)]
         for index, layer in enumerate(self.prefix):
             layer = cast(PrefixLayer, layer)
             query, key, value = layer.attention.project(layer.norm1(x))
             query, key = rope.rotate(query, cos, sin), rope.rotate(key, cos, sin)
             parts = [Part(query, key, value)]
-            if pinned is not None:
-                parts.insert(0, Part(query, pinned[:, index, 0], pinned[:, index, 1]))
+            if held:
+                parts.insert(0, Part(query, *held[index]))
             blocks.append(torch.stack((key, value), 1))
             x = layer.finish(x, attend(parts))
         return torch.stack(blocks, 1)
