@@ -18,9 +18,9 @@ from reflex_ros.core.types import (
     StallEvent,
     Task,
 )
+from reflex_ros.nodes.bridge_diagnostics import arm_diagnosis, tick_diagnosis
+from reflex_ros.nodes.bridge_services import serve_bridge
 from reflex_ros.ros import convert
-from reflex_ros.ros.bridge_diagnostics import arm_diagnosis, tick_diagnosis
-from reflex_ros.ros.bridge_services import serve_bridge
 from reflex_ros.ros.diagnostics import Diagnostics
 from reflex_ros.ros.lifecycle import ReflexNode
 from reflex_ros.ros.qos import topic

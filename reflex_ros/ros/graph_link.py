@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any
 
 import rclpy
@@ -21,19 +22,19 @@ from reflex_ros.ros.convert import plan_from_msg
 from reflex_ros.ros.qos import topic
 from reflex_ros.ros.spin import ensure_log_dir
 
-ASK_S = 0.5
+ASK_S = 0.25
 """Time after which a question without an answer is asked again."""
 RESEND_S = 2.0
 """Time after which an idle node that did not answer a request is sent it again."""
 
-_TRANSITIONS = {
+_TRANSITIONS = MappingProxyType({
     'configure': (Transition.TRANSITION_CONFIGURE, State.PRIMARY_STATE_INACTIVE),
     'activate': (Transition.TRANSITION_ACTIVATE, State.PRIMARY_STATE_ACTIVE),
-}
-_STARTS = {
+})
+_STARTS = MappingProxyType({
     'configure': State.PRIMARY_STATE_UNCONFIGURED,
     'activate': State.PRIMARY_STATE_INACTIVE,
-}
+})
 
 
 class GraphLink:
