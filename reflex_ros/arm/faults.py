@@ -28,7 +28,7 @@ FAULTS: Mapping[str, Fault] = MappingProxyType({
     'arm_no_ik': Fault('No inverse solution.', 'Another program commands end poses: stop it.'),
     'arm_singular': Fault('Singular pose.', 'Move the arm away by hand in teach mode.'),
     'arm_target_beyond_limit': Fault('A target is beyond the limits of the arm.',
-                                     'Compare the limits with `reflex-ros doctor`, recover.'),
+                                     'Narrow `arm.lower_rad`, `arm.upper_rad`, recover.'),
     'arm_joint_comm': Fault('A joint does not answer.', 'Check the cables inside the arm.'),
     'arm_brake': Fault('A brake is not released.', 'Power the arm off and on.'),
     'arm_collision': Fault('The arm met something.', _CLEAR),
