@@ -1,6 +1,7 @@
 """Installs what only a ROS workspace needs: the ament marker, launch and configuration files.
 
-Everything else is declared in ``setup.cfg``.
+Everything else is declared in ``setup.cfg``, but for the Python version: read from there it becomes
+an object, and colcon, which takes the setup apart as literals, gives up.
 """
 
 from glob import glob
@@ -11,6 +12,7 @@ PACKAGE = 'reflex_ros'
 SHARE = f'share/{PACKAGE}'
 
 setup(
+    python_requires='>=3.11,<3.13',
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (SHARE, ['package.xml']),

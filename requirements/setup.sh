@@ -19,7 +19,9 @@ say() { printf '[%3d s] %s\n' $((SECONDS - started)) "$*"; }
 unset PYTHONPATH PYTHONHOME _ROS_WHEELS_BOOTSTRAP_COMPLETE
 
 is_supported() {
-  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null
+  local answer
+  answer=$("$1" -c 'import sys; print((3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null) &&
+    [ "$answer" = True ]
 }
 
 find_python() {
@@ -123,7 +125,7 @@ link_ament() {
     [ ! -e "$exe" ] || ln -s "$root/$exe" "$share/$exe"
   done
   cp resource/reflex_ros "$marker/reflex_ros"
-  for exe in reflex-ros vision_encoder policy controller_bridge recorder simulator; do
+  for exe in reflex-ros vision_encoder policy inference controller_bridge recorder simulator; do
     ln -s "../../bin/$exe" "$venv/lib/reflex_ros/$exe"
   done
 }
