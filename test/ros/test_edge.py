@@ -66,7 +66,7 @@ def start(mode, ros_env, **environ):
     )
 
 
-@pytest.mark.wallclock
+@pytest.mark.realtime
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_lets_the_node_publish_its_last_words(ros_env, number):
     process = start('wait', ros_env)
@@ -77,7 +77,7 @@ def test_a_signal_lets_the_node_publish_its_last_words(ros_env, number):
     assert (process.returncode, err) == (0, '')
 
 
-@pytest.mark.wallclock
+@pytest.mark.realtime
 @pytest.mark.parametrize(('mode', 'code'), [('request', 4), ('arm_error', 3)])
 def test_the_exit_code_says_how_the_node_ended(ros_env, mode, code):
     process = start(mode, ros_env)
@@ -86,7 +86,7 @@ def test_the_exit_code_says_how_the_node_ended(ros_env, mode, code):
     assert ('ArmError: arm joint3' in err) == (mode == 'arm_error')
 
 
-@pytest.mark.wallclock
+@pytest.mark.realtime
 def test_a_node_starts_without_a_home_folder(ros_env):
     process = start('request', ros_env, HOME=None, ROS_HOME=None, ROS_LOG_DIR=None)
     process.communicate(timeout=20)
@@ -135,7 +135,7 @@ def test_steady_time_and_sleep_come_from_the_steady_clock(node):
     assert clock.stamp_ns() > 1_700_000_000 * 10**9
 
 
-@pytest.mark.wallclock
+@pytest.mark.realtime
 def test_stamps_follow_simulated_time(node):
     node.set_parameters([Parameter('use_sim_time', value=True)])
     clock = RosClock(node.get_clock())
@@ -205,7 +205,7 @@ def _refuse(request, response):
     return response
 
 
-@pytest.mark.wallclock
+@pytest.mark.realtime
 def test_the_client_brings_the_answer_and_its_reason(bridge, node):
     client = BridgeClient(Caller(node, timeout_s=10.0))
     assert client.hold() == Reply(True, 'holding')
@@ -213,13 +213,13 @@ def test_the_client_brings_the_answer_and_its_reason(bridge, node):
     assert client.recover(arm_supported=True) == Reply(True, '')
 
 
-@pytest.mark.wallclock
+@pytest.mark.realtime
 def test_a_missing_service_ends_in_time_and_is_named(node):
     with pytest.raises(StaleError, match='service resume failed: got no such service'):
         BridgeClient(Caller(node, timeout_s=0.1)).resume()
 
 
-@pytest.mark.wallclock
+@pytest.mark.realtime
 def test_a_silent_service_ends_in_time_and_is_named(node):
     silent = Node('silent')
     silent.create_service(Hold, 'hold', _accept)

@@ -22,7 +22,7 @@ from reflex_ros.ros.qos import image_topic, qos_profile, topic
 from reflex_ros.ros.recording import check_compatible, reader_qos, topics_to_record
 from reflex_ros.ros.spin import Stop
 
-pytestmark = [pytest.mark.ros, pytest.mark.wallclock]
+pytestmark = [pytest.mark.ros, pytest.mark.realtime]
 
 PUBLISHER = """
 import json, sys, threading

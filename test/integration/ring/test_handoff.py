@@ -23,7 +23,7 @@ from reflex_ros.ring.ring import RingWriter
 LAYOUT = RingLayout.snapshot((256,), 'float32', model_id='tiny', readers=2)
 CLOCK = SystemClock()
 
-pytestmark = pytest.mark.wallclock
+pytestmark = pytest.mark.realtime
 
 
 class Rig:

@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from reflex_ros.bringup.demo import FIRST_CHUNK_S, DemoSpec, lasts, parameters, run_demo, verdict
+from reflex_ros.bringup.demo import (
+    FIRST_CHUNK_S,
+    DemoSpec,
+    lasts,
+    parameters,
+    run_demo,
+    verdict,
+    viewer,
+)
 from reflex_ros.bringup.session import Result
 from reflex_ros.bringup.status_line import Progress
 from reflex_ros.core.clock import ManualClock, S
@@ -68,3 +76,8 @@ def test_a_run_without_a_chunk_ends_after_a_while():
 def test_the_exit_code_tells_how_it_ended(result, code):
     assert verdict(result)[0] == code
 
+
+def test_without_a_display_there_is_no_window_and_that_is_said(capsys):
+    assert viewer({}) == ()
+    assert 'DISPLAY is not set' in capsys.readouterr().out
+    assert len(viewer({'DISPLAY': ':0'})) == 1

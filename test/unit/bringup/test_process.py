@@ -12,7 +12,7 @@ import pytest
 from reflex_ros.bringup.graph import suite
 from reflex_ros.bringup.process import ProcessLauncher, node_command
 
-pytestmark = pytest.mark.wallclock
+pytestmark = pytest.mark.realtime
 SPEC = suite(simulated=True).processes[0]
 
 
