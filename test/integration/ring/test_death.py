@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reflex_ros.core.clock import MS, S, SystemClock
+from reflex_ros.core.clock import S, SystemClock
 from reflex_ros.core.errors import StaleError
 from reflex_ros.ring import handshake
 from reflex_ros.ring.client import RingClient
