@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,6 +70,7 @@ def run_demo(spec: DemoSpec) -> int:
     run = RunSpec(
         suite(simulated=True, one_process=spec.one_process), folder,
         effective(files, parameters(spec, folder.path, port=port)), domain=domain,
+        companions=viewer(os.environ) if spec.view else (),
     )
     print(f'run folder: {folder.path}')
     print(f'to talk to it: export ROS_DOMAIN_ID={run.domain} '
@@ -78,6 +81,17 @@ def run_demo(spec: DemoSpec) -> int:
     if text:
         print(text)
     return code
+
+
+def viewer(environment: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    """Return the command of the image window, or say why there is none."""
+    if not environment.get('DISPLAY'):
+        print('no window: DISPLAY is not set; the frames will be in picture.png')
+    elif importlib.util.find_spec('tkinter') is None:
+        print('no window: Python has no tkinter; on Debian and Ubuntu it is in python3-tk')
+    else:
+        return ((sys.executable, '-m', 'reflex_ros.ros.viewer'),)
+    return ()
 
 
 def verdict(result: Result) -> tuple[int, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from reflex_ros.bringup.environment import child_environment
 from reflex_ros.bringup.event_log import EventLog
+from reflex_ros.bringup.graph import ProcessSpec
 from reflex_ros.bringup.leftovers import Leftovers
 from reflex_ros.bringup.lifecycle import Lifecycle
 from reflex_ros.bringup.process import ProcessLauncher, node_command
@@ -19,11 +20,13 @@ from reflex_ros.bringup.supervise import Phase, Supervisor
 from reflex_ros.core.clock import MS, S, SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
     from types import FrameType
 
     from reflex_ros.bag.run_folder import RunFolder
-    from reflex_ros.bringup.graph import Graph, ProcessSpec
+    from reflex_ros.bringup.graph import Graph
+    from reflex_ros.bringup.process import Child
     from reflex_ros.bringup.settings import Parameters
     from reflex_ros.bringup.status_line import Delays
     from reflex_ros.core.clock import Clock
@@ -52,6 +55,8 @@ class RunSpec:
         namespace: Namespace of the nodes.
         domain: Domain id of a run that stays on this machine; None: as the environment says.
         command: Command line of a process; None: the nodes of this package.
+        companions: Command lines that are started once all is active and ended with the run;
+            nothing follows from their death.
     """
 
     graph: Graph
@@ -60,6 +65,7 @@ class RunSpec:
     namespace: str = ''
     domain: int | None = None
     command: Callable[[ProcessSpec], Sequence[str]] | None = None
+    companions: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +138,15 @@ def run_session(
         lifecycle=link, clock=clock, log=log, on_started=leftovers.note,
     )
     watch = LedgerWatch(folder.ledger, clock)
-    loop = _Loop(supervisor, link, watch, console, clock, leftovers)
+    companions = _Companions(spec.companions, folder.logs, environment)
+    loop = _Loop(supervisor, link, watch, console, clock, leftovers, companions)
     interrupts = Interrupts()
     try:
         with interrupts:
             loop.run(interrupts, until)
     finally:
         console.end()
+        companions.end()
         link.close()
         removed = leftovers.remove(ignored=os.getpid())
         if removed:
@@ -147,12 +155,40 @@ def run_session(
     return Result(supervisor.exit_code, watch.latest(), ''.join(interrupts.names[:1]))
 
 
+class _Companions:
+    """Processes beside the graph."""
+
+    def __init__(
+        self, commands: Sequence[Sequence[str]], logs: Path, environment: Mapping[str, str]
+    ) -> None:
+        self._commands = list(commands)
+        self._logs = logs
+        self._environment = environment
+        self._children: list[Child] = []
+
+    def start(self) -> None:
+        """Start those that are not started yet."""
+        while self._commands:
+            launcher = ProcessLauncher(
+                self._next, logs=self._logs, environment=self._environment)
+            self._children.append(launcher.start(ProcessSpec('companion', ())))
+
+    def _next(self, spec: ProcessSpec) -> Sequence[str]:
+        return self._commands.pop(0)
+
+    def end(self) -> None:
+        """End them."""
+        for child in self._children:
+            if child.poll() is None:
+                child.kill()
+
+
 class _Loop:
     """The main loop of a session."""
 
     def __init__(
         self, supervisor: Supervisor, link: Link, watch: LedgerWatch, console: Console,
-        clock: Clock, leftovers: Leftovers,
+        clock: Clock, leftovers: Leftovers, companions: _Companions,
     ) -> None:
         self._supervisor = supervisor
         self._link = link
@@ -160,6 +196,7 @@ class _Loop:
         self._console = console
         self._clock = clock
         self._leftovers = leftovers
+        self._companions = companions
         self._start_ns = clock.mono_ns()
         self._refresh_ns = 0
 
@@ -172,6 +209,8 @@ class _Loop:
                 supervisor.step()
                 self._show()
                 self._refresh()
+                if supervisor.phase is Phase.RUNNING:
+                    self._companions.start()
                 if len(interrupts.names) > taken:
                     taken += 1
                     supervisor.request_stop(interrupts.names[taken - 1])

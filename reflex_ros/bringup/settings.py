@@ -110,14 +110,13 @@ def _plain(value: Value) -> Any:
 class _Dumper(yaml.SafeDumper):
     """Quotes every string value, so that no reader takes one for a number or a truth value."""
 
-    def represent_str(self, data: str) -> yaml.ScalarNode:
-        return self.represent_scalar('tag:yaml.org,2002:str', data, style='"')
+    def represent_data(self, data: Any) -> Any:
+        if isinstance(data, str):
+            return self.represent_scalar('tag:yaml.org,2002:str', data, style='"')
+        return super().represent_data(data)
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: Any = None) -> Any:
         node = super().represent_mapping(tag, mapping, flow_style=False)
         for key, _ in node.value:
             key.style = None
         return node
-
-
-_Dumper.add_representer(str, _Dumper.represent_str)

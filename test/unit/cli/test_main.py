@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from reflex_ros.cli.main import commands, main
+
+CONFIG = Path(__file__).parents[3] / 'config'
+
+
+def test_the_overview_lists_every_command(capsys):
+    assert main(['--help']) == 0
+    text = capsys.readouterr().out
+    assert {'demo', 'up', 'arm', 'instruct', 'params', 'report'} <= set(commands())
+    assert all(f'  {name} ' in text for name in commands())
+
+
+@pytest.mark.parametrize('name', commands())
+def test_every_command_says_what_it_does_and_takes_help(name, capsys):
+    module = importlib.import_module(f'reflex_ros.cli.{name}')
+    assert module.__doc__
+    with pytest.raises(SystemExit) as end:
+        main([name, '--help'])
+    assert end.value.code == 0
+    assert f'reflex-ros {name}' in capsys.readouterr().out
+
+
+def test_no_command_and_a_wrong_one_are_wrong_input(capsys):
+    assert main([]) == 2
+    assert main(['parms']) == 2
+    assert "did you mean 'params'" in capsys.readouterr().err
+
+
+def test_a_wrong_file_ends_with_two_and_one_line_that_says_what_to_do(tmp_path, capsys):
+    path = tmp_path / 'x.yaml'
+    path.write_text('policy:\n  ros__parameters: {policy: {sed: 1}}\n')
+    assert main(['params', str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('ConfigError: ')
+    assert 'policy.seed' in error
+    assert error.count('\n') == 1
+
+
+def test_shipped_files_pass_and_only_changes_are_shown(capsys):
+    files = [str(CONFIG / 'robots' / 'piper.yaml'), str(CONFIG / 'robot.yaml')]
+    assert main(['params', '--node', 'policy', *files]) == 0
+    shown = capsys.readouterr().out
+    assert 'policy.checkpoint' in shown
+    assert 'policy.num_denoise_steps' not in shown
+
+
+@pytest.mark.parametrize('options', [
+    ['--duration', '0'], ['--delay-ms', '-1'], ['--delay-ms', 'nan'], ['--mode', 'fast'],
+])
+def test_the_demonstration_refuses_wrong_numbers(options, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(['demo', *options])
+    assert end.value.code == 2
+    assert options[0] in capsys.readouterr().err
+
+
+def test_a_folder_without_records_has_no_report(tmp_path, capsys):
+    assert main(['report', str(tmp_path)]) == 2
+    assert 'nothing was recorded' in capsys.readouterr().out
