@@ -121,14 +121,15 @@ class Trainer:
         """
         mean = float('nan')
         saved_s = observed_s = self.spent_s
-        with tqdm(total=self._budget.seconds, initial=self.spent_s, unit='s') as bar:
+        began_s = min(self.spent_s, self._budget.seconds)
+        with tqdm(total=self._budget.seconds, initial=began_s, unit='s') as bar:
             while not (self.is_done or is_stopped()):
                 began_ns = self._clock.mono_ns()
                 value = self._descend(loss)
                 mean = value if math.isnan(mean) else 0.98 * mean + 0.02 * value
                 took_s = (self._clock.mono_ns() - began_ns) / S
                 self.spent_s += took_s
-                bar.update(took_s)
+                bar.update(min(took_s, self._budget.seconds - bar.n))
                 bar.set_postfix(step=self.step, loss=f'{mean:.4f}', refresh=False)
                 if self.spent_s - saved_s > self._budget.save_every_s:
                     saved_s = self.spent_s
@@ -156,4 +157,4 @@ class Trainer:
             torch._foreach_lerp_(
                 list(self._average.values()), list(self._parameters.values()), 1 - decay
             )
-        return float(value)
+        return float(value.detach())
