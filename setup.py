@@ -1,7 +1,7 @@
 """Installs what only a ROS workspace needs: the ament marker, launch and configuration files.
 
-Everything else is declared in ``setup.cfg``, but for the Python version: read from there it becomes
-an object, and colcon, which takes the setup apart as literals, gives up.
+Everything else is declared in ``setup.cfg``, but for the Python version: read from there it
+becomes an object, and colcon, which takes the setup apart as literals, gives up.
 """
 
 from glob import glob
