@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from types import MappingProxyType
 
 from reflex_ros.core.errors import LayoutError
 
@@ -16,7 +17,8 @@ MAX_SLOTS = 64
 """Leases are one bit per slot in one word."""
 MAX_READERS = 64
 
-ITEM_BYTES = {'uint8': 1, 'float16': 2, 'bfloat16': 2, 'float32': 4, 'float64': 8}
+ITEM_BYTES = MappingProxyType(
+    {'uint8': 1, 'float16': 2, 'bfloat16': 2, 'float32': 4, 'float64': 8})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from reflex_ros.ring.memory import create_memory, map_memory, reopen, unmap
 
 KIND = 'cpu'
 Array = npt.NDArray[Any]
-_NUMPY_NAMES = {'bfloat16': 'uint16'}
+_NUMPY_NAMES = MappingProxyType({'bfloat16': 'uint16'})
 
 
 class CpuStore:

@@ -11,6 +11,7 @@ Source: DH table of ``piper_sdk`` (kinematics/piper_fk.py), modified (Craig) con
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from reflex_ros.core.errors import ConfigError
@@ -29,7 +30,7 @@ class DhRow(NamedTuple):
     d: float
 
 
-OFFSETS_DEG = {'new': (-172.22, -102.78), 'old': (-174.22, -100.78)}
+OFFSETS_DEG = MappingProxyType({'new': (-172.22, -102.78), 'old': (-174.22, -100.78)})
 """Zero offsets of joints 2 and 3 by variant."""
 
 JOINT_RANGE = ((-2.6179, 2.6179), (0.0, 3.14), (-2.967, 0.0), (-1.745, 1.745), (-1.22, 1.22),

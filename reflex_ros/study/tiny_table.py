@@ -9,18 +9,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from reflex_ros.study.grid import Cell, run_grid, summarise_cell
 from reflex_ros.study.results import write_result
 
 DELAYS_MS = (0, 60, 100, 200)
 FIRST_SEED = 5000
-PAIRS = {
+PAIRS = MappingProxyType({
     'measured_observation': {'chunk.state_source': 'measured', 'chunk.row0': 'observation'},
     'predicted_execution': {'chunk.state_source': 'predicted', 'chunk.row0': 'first_execution'},
     'measured_execution': {'chunk.state_source': 'measured', 'chunk.row0': 'first_execution'},
     'predicted_observation': {'chunk.state_source': 'predicted', 'chunk.row0': 'observation'},
-}
+})
 """State and instant of row 0; the first two belong together, the others are ablations."""
 
 

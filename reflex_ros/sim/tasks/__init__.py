@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from reflex_ros.core.errors import ConfigError
@@ -15,8 +17,8 @@ from reflex_ros.sim.tasks.reach import Reach
 from reflex_ros.sim.tasks.recovery import Recovery
 from reflex_ros.sim.tasks.score import FollowScore, SegmentScore
 
-TASKS: dict[str, type[Any]] = {
-    task.name: task for task in (Hold, Reach, Follow, Jump, PickPlace, Drawer, Recovery)}
+TASKS: Mapping[str, type[Any]] = MappingProxyType({
+    task.name: task for task in (Hold, Reach, Follow, Jump, PickPlace, Drawer, Recovery)})
 
 __all__ = ['TASKS', 'FollowScore', 'SegmentScore', 'Start', 'Task', 'make_task']
 

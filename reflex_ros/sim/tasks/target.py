@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.types import FloatArray
 
-KINDS = {'static': 0.3, 'slow': 0.25, 'stop_and_go': 0.15, 'normal': 0.3}
+KINDS = MappingProxyType({'static': 0.3, 'slow': 0.25, 'stop_and_go': 0.15, 'normal': 0.3})
 """Kinds of motion and how often each is drawn."""
 
 CENTRE = (0.33, 0.0, 0.15)
