@@ -150,7 +150,7 @@ def run_session(
         link.close()
         removed = leftovers.remove(ignored=os.getpid())
         if removed:
-            log.event('shm_removed', text=f'removed {len(removed)} shared-memory files')
+            log.event('shm_removed', text=f'shared-memory files removed: {len(removed)}')
         log.close()
     return Result(supervisor.exit_code, watch.latest(), ''.join(interrupts.names[:1]))
 
