@@ -15,11 +15,12 @@ DURATION ?=
 SEED ?=
 VIEW ?=
 PYTEST_ARGS ?=
+PYTHON3 ?= $(BIN)/python
 
-.PHONY: help setup demo test lint type docs soak gpu clean
+.PHONY: help setup demo test numpy1 lint type docs soak gpu clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 	@echo 'demo takes MODE POLICY DELAY_MS DURATION SEED VIEW, e.g. make demo MODE=sync DELAY_MS=80'
 
 setup:  ## virtual environment, packages, messages, entry points (repeat at will)
@@ -35,6 +36,12 @@ demo: $(BIN)/reflex-ros  ## run the nodes against a simulated arm
 
 test: lint type  ## lint, types and every test that needs no GPU, arm or hours
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+numpy1:  ## the pure layers under NumPy 1.26, in an environment of their own
+	@test -x $(VENV)-numpy1/bin/python || $(PYTHON3) -m venv $(VENV)-numpy1
+	@$(VENV)-numpy1/bin/pip install -q -r requirements/numpy1.txt
+	$(VENV)-numpy1/bin/python -m pytest -q -m 'not slow' -p no:cacheprovider \
+	  test/unit/core test/unit/ring test/unit/arm
 
 lint: $(BIN)/reflex-ros  ## style
 	$(BIN)/ruff check .

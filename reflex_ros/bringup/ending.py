@@ -21,11 +21,13 @@ def report(run: RunFolder) -> bool:
     if not run.ledger.is_file() and not run.bags:
         print(f'nothing was recorded; what the nodes said is in {run.logs}')
         return False
-    from reflex_ros.report import picture, summary, table
+    from reflex_ros.report import audit, picture, summary, table
 
     try:
         figures = summary.write_summary(run.path)
         print(table.format_table(figures))
+        if run.ledger.is_file():
+            print(audit.format_audit(audit.audit(run.path)))
         picture.write_picture(run.path)
     except (ReflexError, OSError) as error:
         print(f'no report: {error}')

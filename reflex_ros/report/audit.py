@@ -123,3 +123,22 @@ def _received(tap: Path, reader: LedgerReader, records: RecordArray) -> int:
     at = frames['mono_ns']
     wanted = (frames['can_id'] == JOINT_FRAME) & (at >= first_ns) & (at < last_ns)
     return int(wanted.sum())
+
+
+def format_audit(found: Audit) -> str:
+    """Return the audit in words, for the terminal."""
+    lines = [
+        'Is the ledger true?',
+        f'  {_mark(found.ticks == found.expected_ticks)} {found.expected_ticks} periods of steady '
+        f'time, {found.ticks} verdicts',
+        f'  {_mark(found.unexplained == 0)} {found.unexplained} ticks without a reason',
+    ]
+    if found.received >= 0:
+        lines.append(
+            f'  {_mark(found.is_sent_true)} {found.received} commands arrived at the arm, '
+            f'{found.not_sent} ticks recorded as not sent')
+    return '\n'.join(lines) + '\n'
+
+
+def _mark(is_true: bool) -> str:
+    return 'yes' if is_true else 'NO '
