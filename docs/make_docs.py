@@ -20,6 +20,7 @@ from typing import Any
 
 from reflex_ros.arm.faults import FAULTS
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.param_table import BRIDGE, ENCODER, PARAMS, POLICY, RECORDER, SIMULATOR
 from reflex_ros.core.params import to_markdown
 from reflex_ros.study.results import newest
 
@@ -30,6 +31,14 @@ MARKER = re.compile(
     r'.*?(?P<close><!-- end -->\n)',
     re.DOTALL,
 )
+NODES = {
+    ENCODER: 'images → key/value blocks in the ring',
+    POLICY: 'blocks and plan → action chunks',
+    BRIDGE: 'chunks → one checked command per tick; owns arm, plan, epoch, ledger',
+    RECORDER: 'everything below into a bag, counted against its publishers',
+    SIMULATOR: 'simulated arm behind CAN, cameras, truth',
+}
+"""What each node does; its groups of parameters come from their table."""
 PREDICTED = {'chunk.state_source': 'predicted', 'chunk.row0': 'first_execution'}
 """What the preset of ``reflex`` does; its row needs no further words."""
 
@@ -174,8 +183,31 @@ def tiny_weights(root: Path) -> list[str]:
     return [f'The weights of `tiny` come with the package: `reflex_ros/data/tiny`, {size:.1f} MB.']
 
 
+def node_table(root: Path) -> list[str]:
+    """Return every node with its groups of parameters."""
+    rows = []
+    for node, purpose in NODES.items():
+        groups = dict.fromkeys(spec.name.split('.')[0] for spec in PARAMS if node in spec.nodes)
+        rows.append([f'`{node}`', purpose, ', '.join(f'`{group}`' for group in groups)])
+    return _table(['node', 'does', 'parameter groups'], rows)
+
+
+def idle_parameters(root: Path) -> list[str]:
+    """Return the parameters that no source reads."""
+    sources = [*(root / 'reflex_ros').rglob('*.py'), *(root / 'launch').glob('*.py')]
+    text = '\n'.join(path.read_text(encoding='utf-8') for path in sources
+                     if path.name != 'param_table.py')
+    idle = [spec.name for spec in PARAMS if f"'{spec.name}'" not in text]
+    if not idle:
+        return ['Every parameter has an effect.']
+    names = ', '.join(f'`{name}`' for name in idle)
+    return [f'These parameters are checked but have no effect yet: {names}.']
+
+
 TABLES: Mapping[str, Callable[[Path], list[str]]] = {
     'arm-faults': fault_table,
+    'idle-parameters': idle_parameters,
+    'nodes': node_table,
     'tiny-weights': tiny_weights,
 }
 
