@@ -68,9 +68,11 @@ CHUNK = (
     ParamSpec('chunk.execute_steps', 0, 'steps', 'Rows meant to be executed before a chunk is '
               'replaced. 0: what the checkpoint says.', (BRIDGE, POLICY), (0, 1000)),
     ParamSpec('chunk.horizon', 0, 'steps', 'Rows of a chunk that may be executed at all. 0: all.',
-              (BRIDGE, POLICY), (0, 1000)),
+              (POLICY,), (0, 1000)),
     ParamSpec('chunk.margin_steps', 1, 'steps', 'How much earlier than the measured latency asks '
-              'for an inference is started.', (BRIDGE, POLICY), (0, 50)),
+              'for an inference is started.', (POLICY,), (0, 50)),
+    ParamSpec('chunk.threshold', 0.5, '', 'Share of a chunk that is left when the next one is '
+              'asked for, under `chunk.request: threshold`.', (POLICY,), (0.0, 1.0)),
     ParamSpec('chunk.entry', PRESET, '', 'First executed row: 0, or the row that is due.',
               (BRIDGE, POLICY), choices=(PRESET, 'restart', 'aligned')),
     ParamSpec('chunk.request', PRESET, '', 'When the next inference starts.', (BRIDGE, POLICY),
@@ -103,7 +105,7 @@ SAFETY = (
     ParamSpec('safety.max_observation_age_s', 0.5, 's', 'A chunk is dead once its oldest frame is '
               'older than this.', bounds=(0.05, 10.0)),
     ParamSpec('safety.max_tracking_error_rad', 0.25, 'rad', 'Larger joint errors mean contact, '
-              'slip or saturation: the measured state is used.', bounds=(0.01, 3.0)),
+              'slip or saturation: the measured state is used.', (BRIDGE, POLICY), (0.01, 3.0)),
     ParamSpec('safety.feedback_timeout_s', 0.1, 's', 'Without feedback for longer the arm is '
               'faulted and nothing is sent.', bounds=(0.02, 1.0)),
     ParamSpec('safety.state_timeout_s', 0.05, 's', 'Older feedback is not used as a state.',

@@ -16,6 +16,11 @@ ACCEPTING = (ArmState.ENABLED, ArmState.RAMP_IN, ArmState.TRACKING, ArmState.HOL
 MAX_HORIZON = 1000
 MAX_FUTURE_NS = 1_000_000_000
 """A chunk that begins later than this belongs to another clock."""
+MAX_AHEAD_NS = 100_000_000
+"""A frame stamped later than this would never grow old: its camera has another clock."""
+MAX_STEP_NS = 1_000_000_000
+MAX_POSITION = 6.3
+"""No joint turns further (rad) and no gripper opens further (m)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +78,10 @@ def _shape(chunk: ActionChunk, at: Admission) -> tuple[RejectReason, str] | None
             f'Positions of chunk {chunk.chunk_id}: got shape {rows}, expected '
             f'(1..{MAX_HORIZON}, {len(at.joint_names)}) (rows, joints).'
         )
-    if chunk.step_period_ns <= 0:
+    if not 0 < chunk.step_period_ns <= MAX_STEP_NS:
         return RejectReason.MALFORMED, (
-            f'Step period of chunk {chunk.chunk_id}: got {chunk.step_period_ns} ns, expected > 0.'
+            f'Step period of chunk {chunk.chunk_id}: got {chunk.step_period_ns} ns, expected > 0 '
+            f'and at most {MAX_STEP_NS}.'
         )
     if chunk.chunk_id <= at.last_chunk_id:
         return RejectReason.MALFORMED, (
@@ -92,6 +98,14 @@ def _content(chunk: ActionChunk, at: Admission) -> tuple[RejectReason, str] | No
         return RejectReason.NOT_FINITE, (
             f'Chunk {chunk.chunk_id}, row {row}, {at.joint_names[joint]}: got '
             f'{chunk.positions[row, joint]}, expected a finite number (rad, m).'
+        )
+    far = np.abs(chunk.positions) > MAX_POSITION
+    if far.any():
+        row, joint = (int(i) for i in np.argwhere(far)[0])
+        return RejectReason.MALFORMED, (
+            f'Chunk {chunk.chunk_id}, row {row}, {at.joint_names[joint]}: got '
+            f'{chunk.positions[row, joint]:.4g}, expected at most {MAX_POSITION} either way '
+            '(rad, m). Check the units and the normalisation of the policy.'
         )
     return None
 
@@ -129,6 +143,11 @@ def _time(chunk: ActionChunk, at: Admission) -> tuple[RejectReason, str] | None:
             f'{MAX_FUTURE_NS / 1e9:.0f} s. Synchronise the clocks of both machines.'
         )
     age_ns = at.next_due_ns - at.observation_ns
+    if age_ns < -MAX_AHEAD_NS:
+        return RejectReason.CLOCK, (
+            f'Observation of chunk {chunk.chunk_id}: got {-age_ns / 1e6:.0f} ms in the future, '
+            f'expected at most {MAX_AHEAD_NS / 1e6:.0f} ms. Synchronise the clock of the camera.'
+        )
     if age_ns > at.max_age_ns:
         return RejectReason.STALE, (
             f'Observation of chunk {chunk.chunk_id}: got age {age_ns / 1e6:.0f} ms, expected at '

@@ -137,11 +137,10 @@ def load_policy(params: Params) -> TinyPolicy:
 
 def _attach(params: Params, clock: Clock, policy: TinyPolicy, namespace: str,
             shared: Shared | None) -> RingSource:
-    from reflex_ros.ring.reader import RingReader
     from reflex_ros.stages.windowed import LocalRing, RemoteRing, ring_layout
 
     if shared is not None:
-        return LocalRing(RingReader.beside(shared.writer(), clock=clock))
+        return LocalRing(shared.writer, clock=clock)
     return RemoteRing(
         _socket(namespace), ring_layout(policy.spec), clock=clock,
         timeout_ns=seconds_ns(params, 'ring.timeout_s'),

@@ -127,9 +127,12 @@ def policy_config(params: Params) -> PolicyConfig:
     return PolicyConfig(
         mode=Mode(params['chunk.mode']), switches=switches_from(params),
         execute_steps=execute_steps_from(params, cast('str', params['policy.name'])),
+        horizon=cast('int', params['chunk.horizon']),
         margin_steps=cast('int', params['chunk.margin_steps']),
+        threshold=cast('float', params['chunk.threshold']),
         delay_ns=seconds_ns(params, 'delay.injected_s'),
         pair=None if row0 == PRESET else cast('RowZero', row0),
+        max_tracking_error_rad=cast('float', params['safety.max_tracking_error_rad']),
     )
 
 

@@ -6,7 +6,8 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reflex_ros.core.clock import MS
+from reflex_ros.core.cause import CAMERA_DROPS
+from reflex_ros.core.clock import MS, S
 from reflex_ros.core.types import CameraStatus, KvBlock, StageStatus
 from reflex_ros.stages.base import ENCODER, Output
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from reflex_ros.core.types import ByteArray, Frame, Task
     from reflex_ros.stages.base import ProbeFactory
     from reflex_ros.stages.models import FrameEncoder
+
+
+RESTART_NS = 1 * S
+CAMERA_SKEW, CAMERA_AGE = CAMERA_DROPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +49,11 @@ class CameraWatch:
         self._equal_frames = 0
 
     def add(self, frame: Frame) -> bool:
-        """Take a frame; False if its stamp is not newer than the last one's."""
-        if self.frame is not None and frame.stamp_ns <= self.frame.stamp_ns:
+        """Take a frame; False if its stamp is not newer than the last one's.
+
+        A stamp that lies far back means that the camera's clock was set, not that it is late.
+        """
+        if self.frame is not None and 0 <= self.frame.stamp_ns - frame.stamp_ns < RESTART_NS:
             return False
         self.frame = frame
         seen = _content(frame.image)
@@ -105,9 +113,16 @@ class EncoderStage:
         if watch is None:
             self._drop(f'unknown camera {frame.camera}')
             return
+        is_primary = frame.camera == self._config.cameras[0]
+        has_waited = is_primary and self._is_unused() and self._is_awaiting()
+        lag = self._lag() if has_waited else ''
         if not watch.add(frame):
             self._drop(f'{frame.camera}: stamp not newer than the last')
             return
+        if lag:
+            self._drop(lag)  # what was waited for did not come
+        if is_primary and frame.stamp_ns < self._used_stamp_ns:
+            self._used_stamp_ns = 0
         self._last_input_ns = frame.received_ns
 
     def on_task(self, task: Task) -> None:
@@ -123,10 +138,29 @@ class EncoderStage:
     # ---- schedule ----------------------------------------------------------------------------
 
     def is_due(self) -> bool:
-        """Return whether the primary camera has a frame that was not used yet."""
+        """Return whether the primary camera has a frame that was not used yet.
+
+        A frame of another camera that is too old for it may be replaced any moment: cameras that
+        expose together do not arrive together. So such a pair is due only once it fits.
+        """
+        return self._task is not None and self._is_unused() and not self._is_awaiting()
+
+    def _is_unused(self) -> bool:
         primary = self._cameras[self._config.cameras[0]].frame
-        is_new = primary is not None and primary.stamp_ns > self._used_stamp_ns
-        return self._task is not None and is_new
+        return primary is not None and primary.stamp_ns > self._used_stamp_ns
+
+    def _is_awaiting(self) -> bool:
+        primary = self._cameras[self._config.cameras[0]].frame
+        assert primary is not None
+        oldest_ns = primary.stamp_ns - self._config.max_skew_ns
+        others = (watch.frame for watch in self._cameras.values())
+        return any(frame is None or frame.stamp_ns < oldest_ns for frame in others)
+
+    def _lag(self) -> str:
+        """Return why the primary's frame found no partner: a late one or none at all."""
+        stamps = [watch.frame.stamp_ns if watch.frame else 0 for watch in self._cameras.values()]
+        is_gone = stamps[0] - min(stamps) > self._config.max_age_ns
+        return CAMERA_AGE if is_gone else CAMERA_SKEW
 
     # ---- encoding ----------------------------------------------------------------------------
 
@@ -182,18 +216,21 @@ class EncoderStage:
         )
 
     def _observation(self, now: Instant) -> tuple[Frame, ...] | None:
-        """Return one frame per camera, primary first; None if skew or age forbid it."""
+        """Return one frame per camera, primary first; None if skew or age forbid it.
+
+        A frame from the future has another clock than we; its age says nothing.
+        """
         frames = tuple(w.frame for w in self._cameras.values() if w.frame is not None)
-        primary = self._cameras[self._config.cameras[0]].frame
-        assert primary is not None
-        self._used_stamp_ns = primary.stamp_ns
-        missing = len(self._cameras) - len(frames)
+        assert len(frames) == len(self._cameras)
+        self._used_stamp_ns = frames[0].stamp_ns
         stamps = [f.stamp_ns for f in frames]
-        if missing or now.stamp_ns - min(stamps) > self._config.max_age_ns:
-            self._drop('camera_age')
+        ahead_ns = max(stamps) - now.stamp_ns
+        if now.stamp_ns - min(stamps) > self._config.max_age_ns or (
+                ahead_ns > self._config.max_skew_ns):
+            self._drop(CAMERA_AGE)
             return None
         if max(stamps) - min(stamps) > self._config.max_skew_ns:
-            self._drop('camera_skew')
+            self._drop(CAMERA_SKEW)
             return None
         return frames
 

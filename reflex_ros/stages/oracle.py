@@ -60,6 +60,8 @@ class OraclePolicy:
 
     def truth(self, truth: SimTruth) -> None:
         """Take a true state; the one that belongs to a block is looked up by its stamp."""
+        if self._truths and truth.stamp_ns < self._truths[-1].stamp_ns:
+            self._truths.clear()  # simulated time went back
         self._truths.append(truth)
 
     def infer(self, request: InferRequest, probe: Probe) -> FloatArray | None:

@@ -52,7 +52,10 @@ class PolicyConfig:
         mode: Execution mode; ``sync`` publishes only the rows that are to be executed.
         switches: What the mode is made of.
         execute_steps: Rows used before replacement.
-        margin_steps: See ``core.schedule.inference_due_at``.
+        horizon: Rows of a chunk that may be executed at all, 0 = all.
+        margin_steps: Steps to start earlier than L asks for (request ``overlap``).
+        threshold: Share of the last chunk that is left when the next is asked for (request
+            ``threshold``).
         delay_ns: Inference start to publication is padded to this.
         pair: Forces row 0's instant; None for the pair that the state asks for.
         max_tracking_error_rad: Above it the measured state is used instead of the prediction.
@@ -62,7 +65,9 @@ class PolicyConfig:
     mode: Mode
     switches: Switches
     execute_steps: int = 5
+    horizon: int = 0
     margin_steps: int = 0
+    threshold: float = 0.5
     delay_ns: int = 0
     pair: RowZero | None = None
     max_tracking_error_rad: float = 0.25
@@ -76,7 +81,9 @@ class StateBuffer:
         self._states: deque[tuple[int, FloatArray]] = deque(maxlen=STATES_KEPT)
 
     def add(self, stamp_ns: int, position: FloatArray) -> None:
-        """Take one state; a stamp that is not newer than the last is ignored."""
+        """Take one state; a stamp that is not newer than the last is ignored, and so is nan."""
+        if not np.isfinite(position).all():
+            return
         if self._states and stamp_ns <= self._states[-1][0]:
             if stamp_ns > self._states[-1][0] - S:
                 return
@@ -128,8 +135,8 @@ class PolicyStage:
         self._plan: Plan | None = None
         self._block: KvBlock | None = None
         self._epoch: int | None = None
-        self._last_block_used = self._last_id = 0
-        self._seen_id = 0
+        self._newest_number = self._last_block_used = self._last_id = 0
+        self._seen_id = self._rows = 0
         self._unreflected: tuple[int, int] | None = None
         self._numbers = {'chunk': 0, 'status': 0}
         self._last_input_ns = self._last_output_ns = self._busy_since_ns = 0
@@ -142,11 +149,15 @@ class PolicyStage:
 
     def on_block(self, block: KvBlock, now: Instant) -> None:
         """Take a block; only the newest counts."""
+        if block.number < self._newest_number:
+            self._last_block_used = 0  # the encoder was restarted and counts from 1 again
+        self._newest_number = block.number
         if self._epoch is not None and block.epoch != self._epoch:
             self._drop(f'block of epoch {block.epoch}, current is {self._epoch}')
             return
-        if self._block is not None and block.number < self._block.number:
-            self._last_block_used = 0  # the encoder was restarted and counts from 1 again
+        if not block.camera_stamps_ns:
+            self._drop(f'block {block.number} has no cameras')
+            return
         self._block = block
         self._last_input_ns = now.mono_ns
 
@@ -170,6 +181,11 @@ class PolicyStage:
             self._block = None
         self._epoch = task.epoch
 
+    def restart_time(self) -> None:
+        """Forget block and states after ROS time went back."""
+        self._block = None
+        self._states = StateBuffer()
+
     def on_truth(self, truth: SimTruth) -> None:
         """Take the simulator's truth (``oracle``)."""
         self._model.truth(truth)
@@ -191,11 +207,16 @@ class PolicyStage:
         return inference_due_at(
             self._plan, switches=self._config.switches,
             execute_steps=self._config.execute_steps, period_ns=self._model.step_period_ns,
-            margin_steps=self._config.margin_steps,
+            margin_steps=self._margin_steps(),
             newest_oldest_stamp_ns=min(block.camera_stamps_ns),
             last_block_used=self._last_block_used, block_number=block.number,
             inflight=self._is_inflight(now),
         )
+
+    def _margin_steps(self) -> int:
+        if self._config.switches.request == 'threshold':
+            return round(self._config.threshold * self._rows)
+        return self._config.margin_steps
 
     def _is_inflight(self, now: Instant) -> bool:
         if self._unreflected is None or self._config.switches.request == 'continuous':
@@ -219,7 +240,7 @@ class PolicyStage:
         block, probe = self._block, self._make_probe(now.mono_ns)
         self._last_block_used = block.number
         source, state, step0, state_at = self._state_for(block, now)
-        chunk_id = self._next_id()
+        chunk_id = self._next_id(now)
         request = InferRequest(block, chunk_id, state, step0)
         positions = self._model.infer(request, probe)
         if positions is None:
@@ -274,9 +295,10 @@ class PolicyStage:
                positions: FloatArray, source: StateSource, state: FloatArray, step0: int,
                state_at: int) -> ActionChunk:
         self._numbers['chunk'] += 1
-        rows = positions
+        rows = positions[: self._config.horizon or None]
         if self._config.mode is Mode.SYNC:
-            rows = positions[: self._config.execute_steps]
+            rows = rows[: self._config.execute_steps]
+        self._rows = len(rows)
         return ActionChunk(
             number=self._numbers['chunk'], chunk_id=chunk_id, block_number=block.number,
             epoch=block.epoch, observation_stamp_ns=block.stamp_ns,
@@ -296,10 +318,17 @@ class PolicyStage:
         until_ns, ready_ns = now.mono_ns + self._config.delay_ns, probe.ready_ns
         return (StageTime('delay_pad', ready_ns, until_ns),) if until_ns > ready_ns else ()
 
-    def _next_id(self) -> int:
-        if self._last_id == 0 and self._seen_id:
-            return self._seen_id + FIRST_ID_GAP
-        return max(self._last_id, self._seen_id) + 1
+    def _next_id(self, now: Instant) -> int:
+        """Return an id above all that this policy, or one before it in the run, has used.
+
+        A restarted policy may see none of them: the bridge names only the running chunk. The age
+        of the epoch bounds them, since no policy makes ``FIRST_ID_GAP`` chunks a second.
+        """
+        if self._last_id:
+            return max(self._last_id, self._seen_id) + 1
+        age_s = max(0, now.stamp_ns // S - self._epoch) if self._epoch else 0
+        seen = self._seen_id + FIRST_ID_GAP if self._seen_id else 1
+        return max(seen, age_s * FIRST_ID_GAP + 1)
 
     def _drop(self, reason: str) -> None:
         self._dropped += 1

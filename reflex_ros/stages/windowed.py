@@ -19,6 +19,8 @@ from reflex_ros.core.errors import LayoutError, StaleError
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.ring.client import RingClient
 from reflex_ros.ring.layout import RingLayout
+from reflex_ros.ring.reader import RingReader
+from reflex_ros.ring.store_cpu import open_cpu_store
 
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Clock
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from reflex_ros.core.types import ByteArray, FloatArray, KvBlock, SimTruth, SlotRef
     from reflex_ros.infer.families.tiny import TinyPolicy
     from reflex_ros.infer.spec import PolicySpec
-    from reflex_ros.ring.reader import RingReader
     from reflex_ros.ring.writer import RingWriter
     from reflex_ros.stages.models import InferRequest
 
@@ -119,10 +120,19 @@ class RingSource(Protocol):
 
 
 class LocalRing:
-    """The ring of an encoder in the same process."""
+    """The ring of an encoder in the same process; follows it when it is configured anew.
 
-    def __init__(self, reader: RingReader) -> None:
-        self._reader = reader
+    Args:
+        find_writer: Returns the ring's writer; raises StaleError while there is none.
+        clock: Steady clock.
+
+    Raises:
+        StaleError: The encoder is not configured.
+    """
+
+    def __init__(self, find_writer: Callable[[], RingWriter], *, clock: Clock) -> None:
+        self._find_writer, self._clock = find_writer, clock
+        self._reader = self._attach(find_writer())
 
     @property
     def is_alive(self) -> bool:
@@ -130,12 +140,28 @@ class LocalRing:
         return self._reader.is_writer_alive
 
     def reader(self, ring_id: int) -> RingReader | None:
-        """Return the reader if it is of that ring."""
-        return self._reader if self._reader.ring_id == ring_id else None
+        """Return a reader of that ring, attaching anew if the encoder made another."""
+        if self._reader.ring_id != ring_id:
+            try:
+                writer = self._find_writer()
+                if writer.ring_id != ring_id:
+                    return None
+                fresh = self._attach(writer)
+            except (StaleError, OSError):  # the encoder is being cleaned up at this moment
+                return None
+            self._reader.close()
+            self._reader = fresh
+        return self._reader
 
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
+
+    def _attach(self, writer: RingWriter) -> RingReader:
+        # a mapping of its own: the encoder may be cleaned up while a block is being copied
+        store = open_cpu_store(
+            writer.layout, writer.store.description(), writer.store.handles())
+        return RingReader(writer.control.duplicate(), store, clock=self._clock)
 
 
 class RemoteRing:
@@ -250,6 +276,12 @@ class WindowedModel:
         reader = self._ring.reader(block.ring_id)
         if reader is None or block.pinned is None or not block.window:
             return None
+        if len(block.window) > len(self._staging):
+            raise LayoutError(
+                f'KV block {block.number} has a window of {len(block.window)} frames, expected at '
+                f'most {len(self._staging)}. Start vision_encoder and policy with the same '
+                'checkpoint.'
+            )
         if reader.layout.hash != block.layout_hash:
             raise LayoutError(
                 f'KV block {block.number} does not fit the ring: got layout '

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
+
+from reflex_ros.core.clock import MS
 
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Clock, Instant
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from reflex_ros.stages.base import Output
 
 IDLE_WAIT_S = 0.1
+SLEEP_NS = 20 * MS
 STOP_WAIT_S = 10.0
 """An inference may be under way when the worker is asked to stop."""
 
@@ -56,19 +58,30 @@ class StageWorker:
         self._publish = publish
         self._failed = failed
         self._wake = threading.Condition()
-        self._inbox: deque[Callable[[], None]] = deque()
+        self._inbox: dict[object, Callable[[], None]] = {}
         self._is_stepping = self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._name = name
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start a thread; may be called again after ``stop``."""
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
-    def feed(self, take: Callable[[], None]) -> None:
-        """Give the stage an input: ``take`` is called at once, or after the running step."""
+    def feed(self, take: Callable[[], None], *, newest: str = '') -> None:
+        """Give the stage an input: ``take`` is called at once, or after the running step.
+
+        Args:
+            take: Hands the input over.
+            newest: Inputs of this name replace each other while they wait, so that a long step
+                does not pile up what only its newest counts of.
+        """
         with self._wake:
             if self._is_stepping:
-                self._inbox.append(take)
+                key = newest or object()
+                self._inbox.pop(key, None)
+                self._inbox[key] = take
                 return
             take()
             self._wake.notify()
@@ -79,12 +92,17 @@ class StageWorker:
             return self._stage.status(self._clock.now())
 
     def stop(self) -> bool:
-        """End the thread after its running step; return whether it ended in time."""
+        """End the thread after its running step, whose outputs are dropped if they still wait.
+
+        Returns:
+            Whether it ended in time.
+        """
         with self._wake:
             self._is_stopping = True
             self._wake.notify()
-        if self._thread.is_alive():
-            self._thread.join(STOP_WAIT_S)
+        if self._thread is None or not self._thread.is_alive():
+            return True
+        self._thread.join(STOP_WAIT_S)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -111,13 +129,25 @@ class StageWorker:
     def _step(self) -> None:
         outputs, probe = self._stage.step(self._clock.now())
         not_before_ns = max((o.not_before_ns for o in outputs), default=0)
-        self._clock.sleep_until(max(probe.ready_ns if outputs else 0, not_before_ns))
-        self._publish(outputs)
+        if self._sleep(max(probe.ready_ns if outputs else 0, not_before_ns)):
+            self._publish(outputs)
+        else:
+            outputs = ()
         with self._wake:
             self._stage.end(self._clock.now(), published=len(outputs))
             self._is_stepping = False
-            while self._inbox:
-                self._inbox.popleft()()
+            waiting, self._inbox = self._inbox, {}
+            for take in waiting.values():
+                take()
+
+    def _sleep(self, until_ns: int) -> bool:
+        """Sleep in short pieces; False if a stop came first."""
+        while not self._is_stopping:
+            now_ns = self._clock.mono_ns()
+            if now_ns >= until_ns:
+                return True
+            self._clock.sleep_until(min(until_ns, now_ns + SLEEP_NS))
+        return False
 
 
 class TickLoop:

@@ -11,7 +11,6 @@ import torch
 
 from reflex_ros.core.clock import SystemClock
 from reflex_ros.infer.families.tiny import TinyPolicy
-from reflex_ros.ring.reader import RingReader
 from reflex_ros.ring.writer import RingWriter
 from reflex_ros.stages.windowed import LocalRing, WindowedEncoder, WindowedModel, ring_layout
 
@@ -30,9 +29,9 @@ def tiny_parts(folder: Path, *, seed: int = 0) -> Iterator[tuple[ChunkModel, Fra
     torch.set_num_threads(1)
     policy = TinyPolicy.load(folder)
     writer = RingWriter.create(ring_layout(policy.spec), clock=SystemClock())
-    reader = RingReader.beside(writer, clock=SystemClock())
+    ring = LocalRing(lambda: writer, clock=SystemClock())
     try:
-        yield WindowedModel(policy, LocalRing(reader), seed=seed), WindowedEncoder(policy, writer)
+        yield WindowedModel(policy, ring, seed=seed), WindowedEncoder(policy, writer)
     finally:
-        reader.close()
+        ring.close()
         writer.close()

@@ -177,7 +177,9 @@ def test_restart_begins_in_row_0_after_a_tick_that_was_missed(rig):
     assert (tick.chunk_id, tick.row) == (r.chunks, 0.0)
 
 
-def test_numbers_that_overflow_between_rows_hold_the_arm_and_not_the_bridge(rig, home):
+def test_numbers_that_overflow_between_rows_hold_the_arm_and_not_the_bridge(
+        rig, home, monkeypatch):
+    monkeypatch.setattr('reflex_ros.stages.admission.MAX_POSITION', np.inf)
     r = rig()
     r.tick()
     positions = np.tile(home, (10, 1))

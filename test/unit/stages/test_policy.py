@@ -1,0 +1,363 @@
+"""When an inference starts, from which state, and what its chunk says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reflex_ros.core.clock import MS, S
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.probe import CostModel, ModelProbe, constant_costs
+from reflex_ros.core.schedule import switches
+from reflex_ros.core.types import (
+    JOINT_NAMES,
+    ArmState,
+    ChunkTrace,
+    Fate,
+    KvBlock,
+    Mode,
+    Plan,
+    RejectReason,
+    StateSource,
+    Stitch,
+    Task,
+)
+from reflex_ros.stages.policy import FIRST_ID_GAP, PolicyConfig, PolicyStage, StateBuffer
+
+T0 = 1_700_000_000 * S
+DENOISE = 86
+
+
+class Model:
+    joint_names = JOINT_NAMES
+    step_period_ns = 20 * MS
+    ring_ok = True
+
+    def __init__(self):
+        self.requests = []
+        self.is_gone = False
+
+    def truth(self, truth):
+        pass
+
+    def infer(self, request, probe):
+        self.requests.append(request)
+        with probe.span('denoise'):
+            return None if self.is_gone else np.tile(request.state, (50, 1))
+
+
+class Bench:
+    def __init__(self, instant, mode=Mode.REFLEX, *, switch=None, **config):
+        self.instant = instant
+        self.model = Model()
+        costs = CostModel(constant_costs(denoise=float(DENOISE)), seed=0)
+        self.stage = PolicyStage(
+            self.model, PolicyConfig(mode, switches(mode, **(switch or {})), **config),
+            lambda start: ModelProbe(start, costs))
+        self.stage.on_task(Task(1, T0, T0 // S, 'go'))
+        self.stage.on_joint_state(T0, np.zeros(7))
+
+    def at(self, ms):
+        return self.instant(5 * S + ms * MS, T0 - 5 * S)
+
+    def block(self, number, ms=0, **changes):
+        values = {'number': number, 'stamp_ns': T0 + ms * MS, 'epoch': T0 // S,
+                  'camera_names': ('main',), 'camera_stamps_ns': (T0 + ms * MS,)}
+        self.stage.on_block(KvBlock(**{**values, **changes}), self.at(ms))
+
+    def plan(self, **changes):
+        values = {
+            'number': 1, 'stamp_ns': T0, 'epoch': T0 // S, 'arm_state': ArmState.TRACKING,
+            'joint_names': JOINT_NAMES, 'latency_ns': 60 * MS, 'delta_ns': 90 * MS,
+            'tracking_error': np.zeros(7), 'measured': np.zeros(7),
+            'setpoint_stamps_ns': T0 + np.arange(50) * 20 * MS,
+            'setpoints': np.linspace(0, 1, 50)[:, None] * np.ones(7)}
+        self.stage.on_plan(Plan(**{**values, **changes}))
+
+    def due(self, ms):
+        at = self.stage.due_at(self.at(ms))
+        return None if at is None else at <= self.at(ms).stamp_ns
+
+    def infer(self, ms):
+        now = self.at(ms)
+        self.stage.begin(now)
+        outputs, probe = self.stage.step(now)
+        self.stage.end(self.at(ms + DENOISE), published=len(outputs))
+        return outputs[0] if outputs else None, probe
+
+
+@pytest.fixture
+def bench(instant):
+    def make(*args, **kwargs):
+        return Bench(instant, *args, **kwargs)
+
+    return make
+
+
+def trace(chunk_id, fate=Fate.REJECTED):
+    return ChunkTrace(
+        number=1, stamp_ns=T0, chunk_id=chunk_id, epoch=1, fate=fate, reason=RejectReason.NONE,
+        text='', entered_row=-1, seam_position=0.0, seam_velocity=0.0, observation_stamp_ns=0,
+        newest_stamp_ns=0, first_command_stamp_ns=0, accepted_ns=0, inference_start_ns=0,
+        covered_ns=0, stalled_ticks=0, ticks=0)
+
+
+# ---- schedule --------------------------------------------------------------------------------
+
+
+def test_the_first_observation_is_never_filtered(bench):
+    b = bench()
+    assert b.due(0) is None
+    b.block(1)
+    assert b.due(0)
+
+
+def test_an_observation_that_equals_the_last_is_inferred_again(bench):
+    b = bench(Mode.ASYNC_NAIVE)
+    for number in (1, 2):
+        b.block(number)
+        assert b.due(0) and b.infer(0)[0] is not None
+
+
+def test_a_block_is_used_once(bench):
+    b = bench(Mode.ASYNC_NAIVE)
+    b.block(1)
+    b.infer(0)
+    assert b.due(100) is None
+
+
+def test_no_state_no_inference(bench):
+    b = bench()
+    b.stage.restart_time()
+    b.block(1)
+    assert b.due(0) is None
+
+
+def test_a_restarted_encoder_counts_from_1_and_is_heard(bench):
+    b = bench(Mode.ASYNC_NAIVE)
+    b.block(500)
+    b.infer(0)
+    b.block(1, 40)
+    assert b.due(40)
+
+
+def test_a_restarted_encoder_is_heard_after_a_new_epoch_too(bench):
+    b = bench(Mode.ASYNC_NAIVE)
+    b.block(500)
+    b.infer(0)
+    b.stage.on_task(Task(2, T0, T0 // S + 1, 'other'))
+    b.block(1, 40, epoch=T0 // S + 1)
+    assert b.due(40)
+
+
+def test_a_block_of_another_epoch_is_dropped_with_reason(bench):
+    b = bench()
+    b.block(1, epoch=1)
+    assert b.due(0) is None
+    assert b.stage.status(b.at(0)).dropped == 1 and 'epoch' in b.stage.status(b.at(0)).reason
+
+
+def test_a_block_without_cameras_is_dropped_and_kills_nothing(bench):
+    b = bench()
+    b.block(1, camera_names=(), camera_stamps_ns=())
+    assert b.due(0) is None and b.stage.status(b.at(0)).dropped == 1
+
+
+def test_overlap_starts_the_latency_before_the_steps_are_done(bench):
+    b = bench(execute_steps=10, margin_steps=1)
+    b.plan(active_chunk_id=3, active_since_ns=T0, plan_end_ns=T0 + S)
+    b.block(1)
+    # L = 60 ms = 3 steps, 1 step of margin: 6 steps after the first command
+    assert b.stage.due_at(b.at(0)) == T0 + 6 * 20 * MS
+
+
+@pytest.mark.parametrize(('threshold', 'left'), [(0.5, 25), (0.0, 0), (1.0, 50)])
+def test_threshold_asks_while_a_share_of_the_chunk_is_left(bench, threshold, left):
+    b = bench(Mode.ASYNC_NAIVE, switch={'request': 'threshold'}, threshold=threshold)
+    b.block(1)
+    b.infer(0)
+    b.plan(active_chunk_id=1, active_since_ns=T0, plan_end_ns=T0 + S)
+    b.block(2, 40)
+    assert b.stage.due_at(b.at(40)) == T0 + S - left * 20 * MS
+
+
+def test_a_chunk_under_way_is_waited_for_until_the_plan_tells_of_it(bench):
+    b = bench(execute_steps=1)
+    b.block(1)
+    b.infer(0)
+    b.block(2, 40)
+    assert b.due(100) is None
+    b.plan(active_chunk_id=1, active_since_ns=T0, plan_end_ns=T0 + S)
+    assert b.due(100)
+
+
+def test_a_rejected_chunk_is_not_waited_for(bench):
+    b = bench()
+    b.block(1)
+    b.infer(0)
+    b.block(2, 40)
+    b.stage.on_trace(trace(1))
+    assert b.due(100)
+
+
+def test_a_lost_chunk_is_not_waited_for_for_ever(bench):
+    b = bench()
+    b.block(1)
+    b.infer(0)
+    b.block(2, 40)
+    assert b.due(900) is None and b.due(1100)
+
+
+# ---- identity --------------------------------------------------------------------------------
+
+
+def test_ids_count_from_1_in_a_new_run(bench):
+    b = bench(Mode.ASYNC_NAIVE)
+    ids = []
+    for number in (1, 2, 3):
+        b.block(number)
+        ids.append(b.infer(0)[0].value.chunk_id)
+    assert ids == [1, 2, 3]
+
+
+def test_a_restarted_policy_starts_above_the_running_chunk(bench):
+    b = bench()
+    b.plan(active_chunk_id=41)
+    b.block(1)
+    assert b.infer(0)[0].value.chunk_id == 41 + FIRST_ID_GAP
+
+
+def test_a_restarted_policy_that_sees_no_chunk_starts_above_all_that_were(bench):
+    """After an hour of 25 chunks a second, while the operator holds the arm."""
+    b = bench()
+    b.stage.on_joint_state(T0 + 3600 * S, np.zeros(7))
+    b.plan(active_chunk_id=0)
+    b.block(1, 3600_000)
+    assert b.infer(3600_000)[0].value.chunk_id > 3600 * 25
+
+
+def test_a_gone_block_makes_no_chunk_and_the_next_one_does(bench):
+    b = bench(Mode.ASYNC_NAIVE)
+    b.model.is_gone = True
+    b.block(1)
+    assert b.infer(0)[0] is None
+    assert 'gone' in b.stage.status(b.at(0)).reason
+    b.model.is_gone = False
+    b.block(2)
+    assert b.infer(0)[0].value.chunk_id == 1
+
+
+# ---- state and rows --------------------------------------------------------------------------
+
+
+def test_a_predicted_state_is_the_command_at_the_first_execution(bench):
+    b = bench()
+    b.plan()
+    b.block(1)
+    chunk = b.infer(0)[0].value
+    assert chunk.state_source is StateSource.PREDICTED
+    assert chunk.state_at_ns == chunk.step0_at_ns == T0 + 60 * MS
+    assert chunk.predicted_state[0] == pytest.approx(3 / 49)
+    assert b.model.requests[0].row0_stamp_ns == T0 + 60 * MS
+
+
+def test_a_measured_state_is_that_of_the_observation(bench):
+    b = bench(Mode.ASYNC_NAIVE)
+    b.stage.on_joint_state(T0 + 100 * MS, np.ones(7))
+    b.block(1, 50)
+    chunk = b.infer(120)[0].value
+    assert chunk.step0_at_ns == T0 + 50 * MS and chunk.predicted_state[0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize('changes', [
+    {'tracking_error': np.array([0.3, 0, 0, 0, 0, 0, 0])}, {'tracking_error': np.full(7, np.nan)},
+    {'epoch': 1}, {'arm_state': ArmState.FAULTED},
+])
+def test_without_a_trustworthy_plan_the_measured_state_is_used_and_counted(bench, changes):
+    b = bench()
+    b.plan(**changes)
+    b.block(1)
+    chunk = b.infer(0)[0].value
+    assert chunk.state_source is StateSource.MEASURED and b.stage.fallbacks == 1
+    assert chunk.step0_at_ns == T0
+
+
+def test_the_bound_of_the_tracking_error_is_a_setting(bench):
+    b = bench(max_tracking_error_rad=0.5)
+    b.plan(tracking_error=np.array([0.3, 0, 0, 0, 0, 0, 0]))
+    b.block(1)
+    assert b.infer(0)[0].value.state_source is StateSource.PREDICTED
+
+
+@pytest.mark.parametrize(('mode', 'config', 'rows'), [
+    (Mode.REFLEX, {}, 50), (Mode.REFLEX, {'horizon': 12}, 12), (Mode.REFLEX, {'horizon': 90}, 50),
+    (Mode.SYNC, {'execute_steps': 5}, 5), (Mode.SYNC, {'execute_steps': 9, 'horizon': 7}, 7),
+])
+def test_only_rows_that_may_be_executed_are_published(bench, mode, config, rows):
+    b = bench(mode, **config)
+    b.block(1)
+    assert len(b.infer(0)[0].value.positions) == rows
+
+
+@pytest.mark.parametrize(('delay_ms', 'pads'), [(200, 1), (80, 0)])
+def test_an_injected_delay_pads_up_to_itself_and_never_adds(bench, delay_ms, pads):
+    b = bench(delay_ns=delay_ms * MS)
+    b.block(1)
+    output, probe = b.infer(0)
+    assert output.not_before_ns == b.at(delay_ms).mono_ns
+    assert probe.ready_ns == b.at(DENOISE).mono_ns
+    padding = [s for s in output.value.stages if s.name == 'delay_pad']
+    assert len(padding) == pads
+    if pads:
+        assert padding[0].end_ns == output.not_before_ns
+
+
+def test_the_expected_first_execution_knows_the_injected_delay(bench):
+    b = bench(delay_ns=200 * MS)
+    b.plan(latency_ns=60 * MS)
+    b.block(1)
+    assert b.infer(0)[0].value.state_at_ns == T0 + 200 * MS
+
+
+def test_guided_inpainting_is_refused_by_name(bench):
+    with pytest.raises(ConfigError, match='rtc'):
+        bench(switch={'stitch': Stitch.RTC})
+
+
+# ---- states ----------------------------------------------------------------------------------
+
+
+def test_states_between_samples_are_interpolated_and_clamped_outside():
+    states = StateBuffer()
+    assert states.at(5) is None
+    states.add(10, np.array([0.0]))
+    states.add(20, np.array([1.0]))
+    assert [float(states.at(t)[0]) for t in (0, 10, 15, 20, 99)] == [0, 0, 0.5, 1, 1]
+
+
+def test_old_and_unreal_states_are_ignored():
+    states = StateBuffer()
+    states.add(10, np.array([0.0]))
+    states.add(10, np.array([5.0]))
+    states.add(9, np.array([5.0]))
+    states.add(11, np.array([np.nan]))
+    assert states.at(20).tolist() == [0.0]
+
+
+def test_states_follow_ros_time_back():
+    states = StateBuffer()
+    states.add(100 * S, np.array([1.0]))
+    states.add(5 * S, np.array([2.0]))
+    assert states.at(100 * S).tolist() == [2.0]
+
+
+def test_status_names_what_is_missing(bench):
+    b = bench()
+    assert b.stage.status(b.at(0)).state == 'waiting_block'
+    b.block(1)
+    b.stage.begin(b.at(7))
+    status = b.stage.status(b.at(9))
+    assert status.state == 'active' and status.busy_since_ns == b.at(7).mono_ns
+    assert replace(status, number=0).epoch == T0 // S
