@@ -107,9 +107,9 @@ def make_policy(params: Params, clock: Clock, *, namespace: str,
                 shared: Shared | None) -> PolicyParts:
     """Return the model that the parameters name, attached to the encoder's ring."""
     if _family(params) == 'oracle':
-        from reflex_ros.sim.experts import follow
+        from reflex_ros.sim.experts import make_chunk_expert
 
-        return PolicyParts(OraclePolicy(follow), lambda: None)
+        return PolicyParts(OraclePolicy(make_chunk_expert), lambda: None)
     from reflex_ros.stages.windowed import WindowedModel
 
     policy = load_policy(params)

@@ -6,6 +6,7 @@ It isolates execution from learning: whatever goes wrong with it is the executor
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from reflex_ros.core.clock import MS
@@ -28,17 +29,19 @@ class Expert(Protocol):
 
 
 class OraclePolicy:
-    """``ChunkModel`` over a scripted expert.
+    """``ChunkModel`` over the scripted expert of whatever task the world is in.
 
     Args:
-        expert: The expert.
+        make_expert: Returns a fresh expert for the name of a task.
         horizon: Rows of a chunk.
         step_period_ns: Time between rows.
     """
 
-    def __init__(self, expert: Expert, *, horizon: int = 50,
+    def __init__(self, make_expert: Callable[[str], Expert], *, horizon: int = 50,
                  step_period_ns: int = 20 * MS) -> None:
-        self._expert = expert
+        self._make_expert = make_expert
+        self._expert: Expert | None = None
+        self._task = ''
         self._horizon = horizon
         self._step_period_ns = step_period_ns
         self._truths: deque[SimTruth] = deque(maxlen=KEPT_TRUTHS)
@@ -70,10 +73,15 @@ class OraclePolicy:
         if truth is None:
             return None
         with probe.span('denoise'):
-            return self._expert.chunk(
+            return self._expert_of(truth.task).chunk(
                 truth, request.state, horizon=self._horizon, period_ns=self._step_period_ns,
                 start_delay_ns=request.row0_stamp_ns - truth.stamp_ns,
             )
+
+    def _expert_of(self, task: str) -> Expert:
+        if self._expert is None or task != self._task:
+            self._expert, self._task = self._make_expert(task), task
+        return self._expert
 
     def _at(self, stamp_ns: int) -> SimTruth | None:
         """Return the newest truth that is not newer than the observation."""

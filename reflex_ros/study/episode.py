@@ -15,7 +15,7 @@ from reflex_ros.core.params import defaults
 from reflex_ros.core.probe import Cost, constant_costs
 from reflex_ros.core.summary import LedgerSummary, summarise
 from reflex_ros.sim.cameras import CameraRig
-from reflex_ros.sim.experts import follow
+from reflex_ros.sim.experts import make_chunk_expert
 from reflex_ros.sim.tasks.score import FollowScore, SegmentScore
 from reflex_ros.sim.world import World
 from reflex_ros.stages.build import bridge_config, limits_from, policy_config
@@ -127,7 +127,7 @@ def run_episode(spec: EpisodeSpec, *, model: ChunkModel | None = None,
         seed=spec.seed, duration_ns=round(spec.duration_s * S),
     )
     run = VirtualRun(
-        config, world=world, limits=limits_from(params), model=model or OraclePolicy(follow),
+        config, world=world, limits=limits_from(params), model=model or OraclePolicy(make_chunk_expert),
         encoder=encoder, render=None if encoder is None else _renderer(world, spec, edit_image),
     )
     log = run.run()

@@ -8,7 +8,7 @@ import pytest
 
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.probe import constant_costs
-from reflex_ros.sim.experts import follow
+from reflex_ros.sim.experts import make_chunk_expert
 from reflex_ros.sim.world import World
 from reflex_ros.stages.build import bridge_config, limits_from, policy_config
 from reflex_ros.stages.oracle import OraclePolicy
@@ -30,7 +30,7 @@ class Scene:
             duration_ns=round(duration_s * S),
         )
         self.world = World('follow', seed=seed)
-        self.model = OraclePolicy(follow)
+        self.model = OraclePolicy(make_chunk_expert)
         self.run = VirtualRun(config, world=self.world, limits=limits_from(params),
                               model=self.model, render=render)
 
