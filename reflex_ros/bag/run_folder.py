@@ -20,6 +20,7 @@ from pathlib import Path
 
 from reflex_ros.bag.files import METADATA
 from reflex_ros.core.clock import Clock, S
+from reflex_ros.core.errors import ConfigError
 
 BAG = 'bag'
 RECORDER_REPORT = 'recorder.json'
@@ -33,7 +34,11 @@ class RunFolder:
 
     @classmethod
     def create(cls, runs: Path | str, mode: str, clock: Clock) -> RunFolder:
-        """Create ``<runs>/<utc>-<mode>``, with a number behind it if that exists."""
+        """Create ``<runs>/<utc>-<mode>``, with a number behind it if that exists.
+
+        Raises:
+            ConfigError: The folder cannot be made.
+        """
         when = datetime.fromtimestamp(clock.stamp_ns() // S, UTC)
         for number in count(1):
             suffix = f'-{number}' if number > 1 else ''
@@ -42,6 +47,11 @@ class RunFolder:
                 path.mkdir(parents=True)
             except FileExistsError:
                 continue
+            except OSError as error:
+                raise ConfigError(
+                    f'run folder {path} cannot be made: got {error.strerror}, expected a folder '
+                    'that may be written. Choose another one with --runs, or make room.'
+                ) from error
             break
         return cls(path)
 

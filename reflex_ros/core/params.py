@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -92,7 +92,8 @@ def check_value(spec: ParamSpec, value: object, *, source: str = 'parameter') ->
         source: Where it came from, for the error.
 
     Raises:
-        ConfigError: Wrong type, not finite, out of bounds or not one of the choices.
+        ConfigError: Wrong type, not finite, out of bounds, not one of the choices, or a list of
+            another length.
     """
     checked = tuple(value) if isinstance(value, list) else value
     if not _has_kind(kind(spec), checked):
@@ -100,6 +101,8 @@ def check_value(spec: ParamSpec, value: object, *, source: str = 'parameter') ->
     items = checked if isinstance(checked, tuple) else (checked,)
     if not all(_is_allowed(spec, item) for item in items):
         raise _error(spec, value, source, _constraint(spec))
+    if isinstance(checked, tuple) and not _has_length(spec, len(checked)):
+        raise _error(spec, value, source, _length(spec))
     return checked  # type: ignore[return-value]
 
 
@@ -177,6 +180,17 @@ def _is_allowed(spec: ParamSpec, item: object) -> bool:
     if spec.bounds is not None and isinstance(item, int | float):
         return spec.bounds[0] <= item <= spec.bounds[1]
     return True
+
+
+def _has_length(spec: ParamSpec, length: int) -> bool:
+    """Return whether a list has one number for each joint; names are at least one, or none."""
+    default = cast('tuple[object, ...]', spec.default)
+    return length == len(default) if kind(spec) == 'float[]' else length > 0 or not default
+
+
+def _length(spec: ParamSpec) -> str:
+    count = len(cast('tuple[object, ...]', spec.default))
+    return f'{count} numbers' if kind(spec) == 'float[]' else 'at least one name'
 
 
 def _constraint(spec: ParamSpec) -> str:

@@ -43,6 +43,11 @@ def test_overrides_win():
     assert chosen['simulator.seed'] == 3
 
 
+def test_a_delay_out_of_bounds_is_named_itself(tmp_path):
+    with pytest.raises(ConfigError, match=r'delay.injected_s is wrong: got 99'):
+        run_demo(spec(delay_ms=99_000.0, runs=tmp_path / 'runs'))
+
+
 def test_a_wrong_value_leaves_no_run_folder(tmp_path):
     with pytest.raises(ConfigError, match='simulator.task'):
         run_demo(spec(task='juggle', runs=tmp_path / 'runs'))

@@ -120,6 +120,14 @@ def test_parameters_of_ros_itself_are_left_to_it(write):
     assert load_yaml(path, BRIDGE) == {}
 
 
+def test_an_empty_list_of_names_is_refused_unless_it_is_the_default(write):
+    path = write(section('/**', 'camera: {names: []}'))
+    with pytest.raises(ConfigError, match=r'camera.names is wrong: got \[\], .* one name'):
+        load_yaml(path, 'vision_encoder')
+    path = write(section('/**', 'camera: {topics: []}'))
+    assert load_yaml(path, 'vision_encoder') == {'camera.topics': ()}
+
+
 def test_lists_come_back_as_tuples(write):
     path = write(section('/**', 'camera: {names: [front, wrist]}'))
     assert load_yaml(path, 'vision_encoder') == {'camera.names': ('front', 'wrist')}
@@ -136,6 +144,7 @@ def test_lists_come_back_as_tuples(write):
     ('arm: {channel: 0}', ['got 0', 'a string']),
     ('arm: {lower_rad: [0.0, 1]}', ['got [0.0, 1]', 'a list of numbers']),
     ('arm: {lower_rad: [0.0, 99.0]}', ['expected -6.3 to 6.3 (rad)']),
+    ('arm: {lower_rad: [0.0, 1.0]}', ['got [0.0, 1.0]', 'expected 6 numbers (rad)']),
     ('chunk: {mode: fast}', ["got 'fast'", 'one of sync, async_naive, reflex']),
     ('policy: {seed: 1}', ['policy.seed', 'is not taken by this node', 'under policy']),
     ('control: {1: 2}', ['control has a wrong key: got 1']),
