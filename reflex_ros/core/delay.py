@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import deque
 from math import ceil
 
+from reflex_ros.core.clock import S
 from reflex_ros.core.errors import ConfigError
+
+MAX_SAMPLE_NS = 60 * S
+"""No delay is longer: the age limit that follows from L would end nothing any more."""
 
 
 class DelayEstimator:
@@ -37,8 +41,8 @@ class DelayEstimator:
         self._refused = 0
 
     def add(self, sample_ns: int) -> None:
-        """Take one sample; a negative one, the mark of two clocks mixed, is counted instead."""
-        if sample_ns < 0:
+        """Take one sample; one outside ``0 .. MAX_SAMPLE_NS``, two clocks mixed, only counts."""
+        if not 0 <= sample_ns <= MAX_SAMPLE_NS:
             self._refused += 1
         elif self._warmup_left > 0:
             self._warmup_left -= 1
@@ -60,7 +64,7 @@ class DelayEstimator:
 
     @property
     def refused(self) -> int:
-        """Return the number of negative samples."""
+        """Return the number of samples that can be no delay."""
         return self._refused
 
     def steps(self, period_ns: int) -> int:

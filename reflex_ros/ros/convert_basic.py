@@ -16,6 +16,8 @@ from reflex_ros.core.errors import ReflexError
 from reflex_ros.core.types import FloatArray
 
 E = TypeVar('E', bound=Enum)
+MAX_COUNT = 2**62
+"""Largest identity or counter that is believed; half of what a signed number holds."""
 
 
 class MessageError(ReflexError):
@@ -81,6 +83,20 @@ def enum_from_msg(kind: type[E], text: str, where: str) -> E:
         ) from None
 
 
+def count_from_msg(value: int, where: str) -> int:
+    """Return a counter; one that the next increment or the ledger could not hold is refused.
+
+    Raises:
+        MessageError: It is larger than ``MAX_COUNT``.
+    """
+    if value > MAX_COUNT:
+        raise MessageError(
+            f'counter {where} is wrong: got {value}, expected at most {MAX_COUNT}. '
+            'Correct the publisher.'
+        )
+    return int(value)
+
+
 def floats_to_msg(values: FloatArray | None) -> array[float]:
     """Return the numbers as a typed array, which the message takes without looking at each."""
     out = array('d')
@@ -127,7 +143,8 @@ def trajectory_from_msg(msg: Any, where: str) -> tuple[np.ndarray[Any, Any], Flo
     """Return the instants ``int64[N]`` (ROS time) and positions ``float64[N, J]``, both copies.
 
     Raises:
-        MessageError: A point has another number of positions than there are joint names.
+        MessageError: A point has another number of positions than there are joint names, or is
+            not later than the one before.
     """
     first, joints = time_from_msg(msg.header.stamp), len(msg.joint_names)
     for index, point in enumerate(msg.points):
@@ -137,5 +154,11 @@ def trajectory_from_msg(msg: Any, where: str) -> tuple[np.ndarray[Any, Any], Flo
                 f'positions, expected {joints} (joint names). Correct the publisher.'
             )
     stamps = np.array([first + time_from_msg(p.time_from_start) for p in msg.points], np.int64)
+    early = np.flatnonzero(np.diff(stamps) <= 0)
+    if len(early):
+        raise MessageError(
+            f'trajectory {where} has a wrong row {int(early[0]) + 1}: got a time_from_start that '
+            'is not larger than the one before, expected rising ones. Correct the publisher.'
+        )
     rows = np.array([p.positions for p in msg.points], dtype=np.float64)
     return stamps, rows.reshape(len(msg.points), joints)

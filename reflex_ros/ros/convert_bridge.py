@@ -6,6 +6,7 @@ from typing import Any
 
 from reflex_msgs import msg as reflex_msg
 
+from reflex_ros.core.clock import S
 from reflex_ros.core.types import (
     ArmState,
     Cause,
@@ -19,7 +20,9 @@ from reflex_ros.core.types import (
     Verdict,
 )
 from reflex_ros.ros.convert_basic import (
+    MessageError,
     check_schema,
+    count_from_msg,
     enum_from_msg,
     floats_from_msg,
     floats_to_msg,
@@ -31,6 +34,8 @@ from reflex_ros.ros.convert_basic import (
     trajectory_to_msg,
 )
 from reflex_ros.ros.convert_flow import stages_from_msg, stages_to_msg
+
+MAX_DELAY_NS = 60 * S
 
 
 def plan_to_msg(plan: Plan) -> Any:
@@ -58,18 +63,21 @@ def plan_from_msg(msg: Any) -> Plan:
     """Return a plan.
 
     Raises:
-        MessageError: Other schema, unknown arm state or uneven rows.
+        MessageError: Other schema, unknown arm state, uneven rows, or delays and counters that
+            nobody can have measured.
     """
     check_schema(msg)
+    for name in ('latency_ns', 'delta_ns'):
+        _check_delay(name, getattr(msg, name))
     stamps, rows = trajectory_from_msg(msg.trajectory, 'Plan.trajectory')
     has_rows = bool(len(rows))
     return Plan(
         number=msg.number,
         stamp_ns=time_from_msg(msg.header.stamp),
-        epoch=msg.epoch,
+        epoch=count_from_msg(msg.epoch, 'Plan.epoch'),
         arm_state=enum_from_msg(ArmState, msg.arm_state, 'Plan.arm_state'),
         joint_names=tuple(msg.trajectory.joint_names),
-        active_chunk_id=msg.active_chunk_id,
+        active_chunk_id=count_from_msg(msg.active_chunk_id, 'Plan.active_chunk_id'),
         active_since_ns=time_from_msg(msg.active_since),
         entered_row=msg.entered_row,
         plan_end_ns=time_from_msg(msg.plan_end),
@@ -108,13 +116,13 @@ def chunk_trace_from_msg(msg: Any) -> ChunkTrace:
     """Return the life of a chunk.
 
     Raises:
-        MessageError: Other schema, unknown fate or reason.
+        MessageError: Other schema, unknown fate or reason, or an impossible identity.
     """
     check_schema(msg)
     return ChunkTrace(
         number=msg.number,
         stamp_ns=time_from_msg(msg.header.stamp),
-        chunk_id=msg.chunk_id,
+        chunk_id=count_from_msg(msg.chunk_id, 'ChunkTrace.chunk_id'),
         epoch=msg.epoch,
         fate=enum_from_msg(Fate, msg.fate, 'ChunkTrace.fate'),
         reason=enum_from_msg(RejectReason, msg.reason, 'ChunkTrace.reason'),
@@ -220,7 +228,16 @@ def task_from_msg(msg: Any) -> Task:
     """Return the instruction in force.
 
     Raises:
-        MessageError: Other schema.
+        MessageError: Other schema or an impossible epoch.
     """
     check_schema(msg)
-    return Task(msg.number, time_from_msg(msg.header.stamp), msg.epoch, msg.instruction)
+    epoch = count_from_msg(msg.epoch, 'Task.epoch')
+    return Task(msg.number, time_from_msg(msg.header.stamp), epoch, msg.instruction)
+
+
+def _check_delay(name: str, value_ns: int) -> None:
+    if not 0 <= value_ns <= MAX_DELAY_NS:
+        raise MessageError(
+            f'field Plan.{name} is wrong: got {value_ns}, expected 0 to {MAX_DELAY_NS} (ns). '
+            'Correct the publisher.'
+        )

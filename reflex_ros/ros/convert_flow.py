@@ -19,6 +19,7 @@ from reflex_ros.core.types import (
 from reflex_ros.ros.convert_basic import (
     MessageError,
     check_schema,
+    count_from_msg,
     enum_from_msg,
     floats_from_msg,
     floats_to_msg,
@@ -87,15 +88,16 @@ def kv_block_from_msg(msg: Any) -> KvBlock:
     """Return a block descriptor.
 
     Raises:
-        MessageError: Other schema, unknown state source, or lists of unequal length.
+        MessageError: Other schema, unknown state source, lists of unequal length, or an
+            impossible counter.
     """
     check_schema(msg)
     _check_lengths('camera_stamps', msg.camera_stamps, 'camera_names', msg.camera_names)
     _check_lengths('state', msg.state, 'joint_names', msg.joint_names)
     return KvBlock(
-        number=msg.number,
+        number=count_from_msg(msg.number, 'KvBlock.number'),
         stamp_ns=time_from_msg(msg.header.stamp),
-        epoch=msg.epoch,
+        epoch=count_from_msg(msg.epoch, 'KvBlock.epoch'),
         camera_names=tuple(msg.camera_names),
         camera_stamps_ns=tuple(time_from_msg(stamp) for stamp in msg.camera_stamps),
         ring_id=msg.ring_id,
@@ -140,17 +142,17 @@ def action_chunk_from_msg(msg: Any) -> ActionChunk:
     """Return a chunk; numbers that are not finite pass, the bridge rejects and counts them.
 
     Raises:
-        MessageError: Other schema, unknown word, no rows, uneven rows, or rows that are not at
-            ``step0_at + i * step_period_ns``.
+        MessageError: Other schema, unknown word, impossible counter, no rows, uneven rows, or
+            rows that are not at ``step0_at + i * step_period_ns``.
     """
     check_schema(msg)
     stamps, positions = trajectory_from_msg(msg.trajectory, 'ActionChunk.trajectory')
     _check_grid(msg, stamps)
     return ActionChunk(
         number=msg.number,
-        chunk_id=msg.chunk_id,
-        block_number=msg.block_number,
-        epoch=msg.epoch,
+        chunk_id=count_from_msg(msg.chunk_id, 'ActionChunk.chunk_id'),
+        block_number=count_from_msg(msg.block_number, 'ActionChunk.block_number'),
+        epoch=count_from_msg(msg.epoch, 'ActionChunk.epoch'),
         observation_stamp_ns=time_from_msg(msg.header.stamp),
         newest_stamp_ns=time_from_msg(msg.newest_stamp),
         oldest_stamp_ns=time_from_msg(msg.oldest_stamp),

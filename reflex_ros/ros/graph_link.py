@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +19,7 @@ from rclpy.signals import SignalHandlerOptions
 
 from reflex_ros.core.clock import S, SystemClock
 from reflex_ros.core.types import Plan
-from reflex_ros.ros.convert import plan_from_msg
+from reflex_ros.ros.convert import MessageError, plan_from_msg
 from reflex_ros.ros.qos import topic
 from reflex_ros.ros.spin import ensure_log_dir
 
@@ -93,7 +94,8 @@ class GraphLink:
         rclpy.try_shutdown(context=self._context)
 
     def _take_plan(self, msg: Any) -> None:
-        self._plan = plan_from_msg(msg)
+        with suppress(MessageError):  # the nodes say so; the status line goes on without it
+            self._plan = plan_from_msg(msg)
 
     def _spin(self) -> None:
         executor = SingleThreadedExecutor(context=self._context)

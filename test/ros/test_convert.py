@@ -350,6 +350,27 @@ def test_a_malformed_chunk_is_refused_by_name(spoil, says):
         convert.action_chunk_from_msg(msg)
 
 
+@pytest.mark.parametrize(('name', 'field', 'value'), [
+    ('plan', 'latency_ns', -1), ('plan', 'latency_ns', 2**63 - 1), ('plan', 'delta_ns', 10**12),
+    ('plan', 'active_chunk_id', 2**64 - 1), ('plan', 'epoch', 2**63),
+    ('chunk_trace', 'chunk_id', 2**64 - 1), ('task', 'epoch', 2**64 - 1),
+    ('kv_block', 'number', 2**63), ('action_chunk', 'chunk_id', 2**64 - 1),
+    ('action_chunk', 'epoch', 2**64 - 1),
+])
+def test_a_number_that_nobody_can_have_counted_or_measured_is_refused(name, field, value):
+    msg = getattr(convert, f'{name}_to_msg')(VALUES[name])
+    setattr(msg, field, value)
+    with pytest.raises(MessageError, match=rf'\.{field} is wrong: got {value}, expected'):
+        getattr(convert, f'{name}_from_msg')(msg)
+
+
+def test_setpoints_that_do_not_advance_are_refused():
+    msg = convert.plan_to_msg(VALUES['plan'])
+    msg.trajectory.points[1].time_from_start = msg.trajectory.points[0].time_from_start
+    with pytest.raises(MessageError, match='wrong row 1.*rising'):
+        convert.plan_from_msg(msg)
+
+
 def test_a_block_with_a_missing_camera_stamp_is_refused():
     msg = convert.kv_block_to_msg(VALUES['kv_block'])
     msg.camera_stamps = msg.camera_stamps[:1]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reflex_ros.core.clock import MS
-from reflex_ros.core.delay import DelayEstimator
+from reflex_ros.core.delay import MAX_SAMPLE_NS, DelayEstimator
 from reflex_ros.core.errors import ConfigError
 
 
@@ -53,11 +53,12 @@ def test_steps_are_rounded_up(value_ms: int, steps: int) -> None:
     assert DelayEstimator(initial_ns=value_ms * MS).steps(20 * MS) == steps
 
 
-def test_negative_samples_are_counted_not_taken() -> None:
+@pytest.mark.parametrize('wrong_ns', [-1, MAX_SAMPLE_NS + 1, 10**18])
+def test_samples_that_can_be_no_delay_are_counted_not_taken(wrong_ns: int) -> None:
     delay = DelayEstimator(initial_ns=5, warmup=1)
-    delay.add(-1)
+    delay.add(wrong_ns)
     delay.add(7)
-    delay.add(-1)
+    delay.add(wrong_ns)
     assert (delay.value_ns, delay.samples, delay.refused) == (5, 0, 2)
 
 
