@@ -11,15 +11,9 @@ from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ArmError, ReflexError
 from reflex_ros.core.param_table import BRIDGE
 from reflex_ros.core.priority import realtime
-from reflex_ros.core.types import (
-    ChunkTrace,
-    ControlTick,
-    Plan,
-    StallEvent,
-    Task,
-)
 from reflex_ros.nodes.bridge_diagnostics import arm_diagnosis, tick_diagnosis
 from reflex_ros.nodes.bridge_services import serve_bridge
+from reflex_ros.nodes.bridge_topics import BridgeTopics
 from reflex_ros.ros import convert
 from reflex_ros.ros.diagnostics import Diagnostics
 from reflex_ros.ros.lifecycle import ReflexNode
@@ -31,7 +25,6 @@ from reflex_ros.stages.worker import TickLoop
 
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Instant
-    from reflex_ros.stages.base import Output
 
 REST_NS = 2000 * MS
 """Longest wait for the arm to come to rest at the end."""
@@ -45,7 +38,6 @@ class BridgeNode(ReflexNode):
         self._lock = threading.RLock()
         self._bridge: Bridge | None = None
         self._loop: TickLoop | None = None
-        self._last_tick: ControlTick | None = None
 
     def configure(self) -> None:
         """Open and check the arm, open topics and services; nothing moves."""
@@ -55,20 +47,13 @@ class BridgeNode(ReflexNode):
         self._bridge = Bridge(self._arm, config, self.steady)
         with realtime(cast('int', self.params['control.realtime_priority'])):
             self._bridge.connect()  # its bus threads keep the priority
-        self._publishers_of = {
-            Plan: (self.advertise(topic('plan')), convert.plan_to_msg),
-            Task: (self.advertise(topic('task')), convert.task_to_msg),
-            ChunkTrace: (self.advertise(topic('chunk_trace')), convert.chunk_trace_to_msg),
-            ControlTick: (self.advertise(topic('control_tick')), convert.control_tick_to_msg),
-            StallEvent: (self.advertise(topic('stall_event')), convert.stall_event_to_msg),
-        }
-        self._joint_states = self.advertise(topic('joint_states'))
+        self._topics = BridgeTopics(self)
         self.listen(topic('action_chunk'), self._on_chunk)
         self.listen(topic('stage_status'), self._on_status)
-        serve_bridge(self, self._bridge, self._lock, self._publish)
+        serve_bridge(self, self._bridge, self._lock, self._topics.publish)
         self._diagnostics = Diagnostics(
             self, f'piper:{self.params["arm.channel"]}',
-            sources={'tick': lambda: tick_diagnosis(self._last_tick),
+            sources={'tick': lambda: tick_diagnosis(self._topics.last_tick),
                      'arm': lambda: arm_diagnosis(self._arm, self._bridge)},
         )
 
@@ -77,7 +62,8 @@ class BridgeNode(ReflexNode):
         bridge = cast('Bridge', self._bridge)
         period_ns = round(1e9 / cast('float', self.params['control.rate_hz']))
         folder = cast('str', self.params['run.folder'])
-        bridge.activate(may_autostart=not has_ledger(folder))
+        with realtime(cast('int', self.params['control.realtime_priority'])):
+            bridge.activate(may_autostart=not has_ledger(folder))
         ledger = open_ledger(folder, self.steady.now(), period_ns=period_ns,
                              joint_names=self._arm.names)
         if ledger is not None:
@@ -99,9 +85,13 @@ class BridgeNode(ReflexNode):
         until_ns = self.steady.mono_ns() + REST_NS
         while not bridge.is_at_rest and self.steady.mono_ns() < until_ns:
             self.steady.sleep_until(self.steady.mono_ns() + 5 * MS)
-        loop.stop()
+        if not loop.stop():
+            raise ArmError('control loop: got a tick that does not end, expected 20 ms. Nothing '
+                           'is sent any more. Restart the bridge.', code='loop')
         with self._lock:
-            self._publish(bridge.close(self.steady.now()))
+            self._loop = None
+            outputs = bridge.close(self.steady.now())
+        self._topics.publish(outputs)
 
     def cleanup(self) -> None:
         """Close the bus; motors keep their power and hold."""
@@ -114,7 +104,8 @@ class BridgeNode(ReflexNode):
     def _tick(self, now: Instant, due_ns: int, index: int) -> None:
         with self._lock:
             outputs = cast('Bridge', self._bridge).step(now, due_ns, index)
-        self._publish(outputs)
+        self._topics.publish(outputs)
+        self._topics.publish_joint_state(self._arm, self.steady)
 
     def _tick_failed(self, error: BaseException) -> None:
         self.fail(error if isinstance(error, ReflexError) else ArmError(
@@ -126,24 +117,15 @@ class BridgeNode(ReflexNode):
     def _on_chunk(self, msg: Any) -> None:
         chunk = convert.action_chunk_from_msg(msg)
         with self._lock:
-            if self._loop is not None:
-                self._publish(cast('Bridge', self._bridge).offer(chunk, self.steady.now()))
+            if self._loop is None:
+                return
+            outputs = cast('Bridge', self._bridge).offer(chunk, self.steady.now())
+        self._topics.publish(outputs)
 
     def _on_status(self, msg: Any) -> None:
+        status = convert.stage_status_from_msg(msg)
         with self._lock:
-            status = convert.stage_status_from_msg(msg)
             cast('Bridge', self._bridge).status(status, self.steady.now())
-
-    def _publish(self, outputs: tuple[Output, ...]) -> None:
-        for output in outputs:
-            value = output.value
-            publisher, to_msg = self._publishers_of[type(value)]
-            publisher.publish(to_msg(value))
-            if isinstance(value, ControlTick):
-                self._last_tick = value
-                self._joint_states.publish(convert.joint_state_to_msg(
-                    self._arm.feedback(), names=self._arm.names, stamp_ns=value.stamp_ns,
-                ))
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -18,7 +18,8 @@ from reflex_ros.stages.assemble import Shared
 def make(stop: Stop) -> list[ReflexNode]:
     """Return both nodes; they share weights and ring."""
     shared = Shared()
-    return [EncoderNode(stop, shared=shared), PolicyNode(stop, shared=shared)]
+    # ended in this order: the policy reads from the encoder's ring
+    return [PolicyNode(stop, shared=shared), EncoderNode(stop, shared=shared)]
 
 
 def main(args: Sequence[str] | None = None) -> int:

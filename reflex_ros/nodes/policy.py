@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from reflex_ros.core.errors import StaleError
 from reflex_ros.core.param_table import POLICY
 from reflex_ros.core.probe import ClockProbe
 from reflex_ros.ros import convert
@@ -18,6 +19,7 @@ from reflex_ros.ros.spin import Stop, run_node
 from reflex_ros.ros.stage_diagnostics import STATUS_S, stage_diagnosis
 from reflex_ros.stages.assemble import PolicyParts, Shared, make_policy
 from reflex_ros.stages.build import policy_config
+from reflex_ros.stages.health import ClockWatch
 from reflex_ros.stages.policy import PolicyStage
 from reflex_ros.stages.worker import StageWorker
 
@@ -58,6 +60,7 @@ class PolicyNode(ReflexNode):
         self.listen(topic('joint_states'), self._on_joint_state)
         if self.params['policy.name'] == 'oracle':
             self.listen(topic('sim_truth'), self._on_truth)
+        self._time = ClockWatch(self.steady.now(), uses_sim_time=True)
         self._timer = self.create_timer(STATUS_S, self._publish_status)
         self._diagnostics = Diagnostics(self, 'policy', sources={
             'stage': lambda: stage_diagnosis(self._worker.status())})
@@ -68,7 +71,9 @@ class PolicyNode(ReflexNode):
 
     def deactivate(self) -> None:
         """End after the running inference."""
-        self._worker.stop()
+        if not self._worker.stop():
+            self._parts = None  # what a running step uses must not be closed under it
+            raise StaleError(f'{self.get_name()}: got a step that does not end. Restart it.')
 
     def cleanup(self) -> None:
         """Detach from the ring."""
@@ -82,11 +87,11 @@ class PolicyNode(ReflexNode):
 
     def _on_block(self, msg: Any) -> None:
         block, now = convert.kv_block_from_msg(msg), self.steady.now()
-        self._worker.feed(lambda: self._stage.on_block(block, now))
+        self._worker.feed(lambda: self._stage.on_block(block, now), newest='block')
 
     def _on_plan(self, msg: Any) -> None:
         plan = convert.plan_from_msg(msg)
-        self._worker.feed(lambda: self._stage.on_plan(plan))
+        self._worker.feed(lambda: self._stage.on_plan(plan), newest='plan')
 
     def _on_trace(self, msg: Any) -> None:
         trace = convert.chunk_trace_from_msg(msg)
@@ -94,14 +99,13 @@ class PolicyNode(ReflexNode):
 
     def _on_joint_state(self, msg: Any) -> None:
         names = list(msg.name)
-        model = cast('PolicyParts', self._parts).model
-        if set(names) != set(model.joint_names):
-            self.get_logger().warn(
-                f'joint_states: got names {names}, expected {list(model.joint_names)}.',
-                throttle_duration_sec=1.0)
-            return
+        wanted = cast('PolicyParts', self._parts).model.joint_names
+        if set(names) != set(wanted) or len(msg.position) != len(names):
+            raise convert.MessageError(
+                f'joint state: got names {names} and {len(msg.position)} positions, expected '
+                f'{list(wanted)}. Correct the publisher.')
         stamp_ns = convert.time_from_msg(msg.header.stamp)
-        position = np.array([msg.position[names.index(name)] for name in model.joint_names])
+        position = np.array([msg.position[names.index(name)] for name in wanted])
         self._worker.feed(lambda: self._stage.on_joint_state(stamp_ns, position))
 
     def _on_truth(self, msg: Any) -> None:
@@ -119,6 +123,8 @@ class PolicyNode(ReflexNode):
             self._chunks.publish(convert.action_chunk_to_msg(output.value))
 
     def _publish_status(self) -> None:
+        if self._time.watch(self.steady.now()):
+            self._worker.feed(self._stage.restart_time)
         self._statuses.publish(convert.stage_status_to_msg(self._worker.status()))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from reflex_ros.core.errors import StaleError
 from reflex_ros.core.param_table import ENCODER
 from reflex_ros.core.probe import ClockProbe
 from reflex_ros.core.types import Frame
@@ -20,6 +21,7 @@ from reflex_ros.ros.stage_diagnostics import STATUS_S, stage_diagnosis
 from reflex_ros.stages.assemble import EncoderParts, Shared, make_encoder
 from reflex_ros.stages.build import encoder_config
 from reflex_ros.stages.encoder import EncoderStage
+from reflex_ros.stages.health import ClockWatch
 from reflex_ros.stages.worker import StageWorker
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class EncoderNode(ReflexNode):
         for camera, name in zip(config.cameras, names or map(camera_topic, config.cameras),
                                 strict=True):
             self.listen(image_topic(name), partial(self._on_image, camera))
+        self._time = ClockWatch(self.steady.now(), uses_sim_time=True)
         self._timer = self.create_timer(STATUS_S, self._publish_status)
         self._diagnostics = Diagnostics(self, 'vision_encoder', sources={
             'stage': lambda: stage_diagnosis(self._worker.status())})
@@ -68,7 +71,9 @@ class EncoderNode(ReflexNode):
 
     def deactivate(self) -> None:
         """End after the running step."""
-        self._worker.stop()
+        if not self._worker.stop():
+            self._parts = None  # what a running step uses must not be closed under it
+            raise StaleError(f'{self.get_name()}: got a step that does not end. Restart it.')
 
     def cleanup(self) -> None:
         """Close the ring; readers see the writer's end."""
@@ -84,7 +89,7 @@ class EncoderNode(ReflexNode):
         received_ns = self.steady.mono_ns()
         image = self._decoder.rgb(msg)
         frame = Frame(camera, convert.time_from_msg(msg.header.stamp), received_ns, image)
-        self._worker.feed(lambda: self._stage.on_frame(frame))
+        self._worker.feed(lambda: self._stage.on_frame(frame), newest=camera)
 
     def _due(self, now: Instant) -> int | None:
         return now.mono_ns if self._stage.is_due() else None
@@ -94,6 +99,8 @@ class EncoderNode(ReflexNode):
             self._blocks.publish(convert.kv_block_to_msg(output.value))
 
     def _publish_status(self) -> None:
+        if self._time.watch(self.steady.now()):
+            self._worker.feed(self._stage.restart_time)
         self._statuses.publish(convert.stage_status_to_msg(self._worker.status()))
 
 

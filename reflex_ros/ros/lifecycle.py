@@ -20,6 +20,8 @@ from reflex_ros.ros.params import read_params
 from reflex_ros.ros.qos import Topic
 from reflex_ros.ros.spin import Stop
 
+ENTITIES = ('publisher', 'subscription', 'service', 'client', 'timer')
+"""What a node may make in ``configure``; ``cleanup`` need not destroy them."""
 EXIT_BUG = 1
 """Exit code of an error that nobody raised on purpose."""
 
@@ -39,6 +41,7 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
         self.steady = RosClock(self.get_clock())
         self.params: dict[str, Value] = {}
         self.malformed = 0
+        self._before: list[Any] = []
 
     # ---- to be written by a node -------------------------------------------------------------
 
@@ -58,6 +61,7 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters and configure, or end the process with the error's exit code."""
+        self._before = self._entities()
 
         def action() -> None:
             self.params = read_params(self)
@@ -65,7 +69,7 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
 
         self._is_configured = self._guard(action)
         if not self._is_configured:
-            self._guard(self.cleanup)
+            self._undo_configure()
         return _result(self._is_configured)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -138,7 +142,21 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
     def _end_configured(self) -> None:
         if self._is_configured:
             self._is_configured = False
-            self._guard(self.cleanup)
+            self._undo_configure()
+
+    def _undo_configure(self) -> None:
+        """End what brings calls in before what they would use, and what ``configure`` made."""
+        made = [entity for entity in self._entities() if entity not in self._before]
+        for entity in reversed(made):
+            kind = next(kind for kind in ENTITIES if entity in getattr(self, f'{kind}s'))
+            if kind != 'publisher':
+                getattr(self, f'destroy_{kind}')(entity)
+        self._guard(self.cleanup)
+        for publisher in [p for p in self.publishers if p in made]:
+            self.destroy_publisher(publisher)
+
+    def _entities(self) -> list[Any]:
+        return [entity for kind in ENTITIES for entity in getattr(self, f'{kind}s')]
 
 
 def _result(is_done: bool) -> TransitionCallbackReturn:
