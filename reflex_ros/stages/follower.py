@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from reflex_ros.core.interpolate import Setpoint, SetpointPath
+from reflex_ros.core.interpolate import Setpoint, SetpointPath, gripper_columns
 from reflex_ros.core.stitch import BLEND_NS, Seam, blend, measure_seam
 from reflex_ros.core.types import Stitch
 
@@ -67,11 +67,21 @@ class Running:
 
 
 def make_running(chunk: ActionChunk, *, step0_ns: int, observation_ns: int, accepted_ns: int,
-                 covered_ns: int) -> Running:
-    """Return an accepted chunk with its setpoint path; the gripper column is monotone-limited."""
+                 covered_ns: int, gripper_m: tuple[float, float] = (0.0, np.inf)) -> Running:
+    """Return an accepted chunk with its setpoint path; the gripper column is monotone.
+
+    Args:
+        chunk: The chunk.
+        step0_ns, observation_ns, accepted_ns, covered_ns: See ``Running``.
+        gripper_m: Smallest and largest opening. A policy that means "wide open" asks for a little
+            more than there is: its openings are clamped here and do not count as limited.
+    """
     rows = len(chunk.positions)
     times = step0_ns + np.arange(rows, dtype=np.int64) * chunk.step_period_ns
-    path = SetpointPath(times, chunk.positions)
+    positions = chunk.positions.copy()
+    columns = gripper_columns(positions.shape[1]) > 0
+    positions[:, columns] = np.clip(positions[:, columns], *gripper_m)
+    path = SetpointPath(times, positions)
     end_ns = int(times[-1]) + chunk.step_period_ns
     return Running(chunk, path, step0_ns, end_ns, observation_ns, accepted_ns, covered_ns)
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SIM_DRIVES: Mapping[str, Value] = MappingProxyType({
     'arm.acceleration_rad_s2': (20.0,) * 6,
     'arm.jerk_rad_s3': (2000.0,) * 6,
+    'arm.gripper_acceleration_m_s2': 20.0,
+    'arm.gripper_jerk_m_s3': 1000.0,
     'safety.speed_scale': 1.0,
     'run.autostart': True,
 })

@@ -128,3 +128,15 @@ def test_drop_returns_every_chunk_once(make):
     follower.switch(S, None)
     follower.offer(second)
     assert follower.drop() == (first, second) and follower.drop() == ()
+
+
+def test_an_opening_beyond_the_gripper_is_clamped_and_joints_are_not(rig, move):
+    r = rig(activate=False)
+    chunk = r.chunk(start=move(9.0), to=move(9.0), rows=3)
+    chunk.positions[:, 6] = [-0.01, 0.05, 0.09]
+    running = make_running(chunk, step0_ns=S, observation_ns=S, accepted_ns=S, covered_ns=0,
+                           gripper_m=(0.0, 0.07))
+    openings = [running.path.at(S + k * TICK).position[6] for k in range(3)]
+    assert openings == [0.0, 0.05, 0.07]
+    assert running.path.at(S).position[0] == chunk.positions[0, 0]
+    assert chunk.positions[2, 6] == 0.09
