@@ -42,6 +42,8 @@ def child_environment(
         **base,
         'ROS_LOG_DIR': str(logs),
         'PYTHONUNBUFFERED': '1',
+        # rclpy refuses a command line that a locale without UTF-8 has decoded.
+        'PYTHONUTF8': '1',
     }
     if domain is not None:
         environment['ROS_DOMAIN_ID'] = str(domain)

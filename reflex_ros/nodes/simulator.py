@@ -28,6 +28,7 @@ class SimulatorNode(ReflexNode):
     def __init__(self, stop: Stop) -> None:
         super().__init__(SIMULATOR, stop)
         self._simulator: LiveSimulator | None = None
+        self._diagnostics: Diagnostics | None = None
         self._images: dict[str, Any] = {}
 
     def configure(self) -> None:
@@ -54,7 +55,8 @@ class SimulatorNode(ReflexNode):
         if self._simulator is None:
             return
         stats, self._simulator = self._simulator.stop(), None
-        self._diagnostics.close()
+        if self._diagnostics is not None:
+            self._diagnostics.close()
         folder = cast('str', self.params['run.folder'])
         if folder:
             text = json.dumps(asdict(stats), indent=1, default=str)

@@ -26,6 +26,7 @@ def test_children_get_what_is_missing_and_lose_nothing():
     assert environment['OMP_WAIT_POLICY'] == 'PASSIVE'
     assert Path(environment['FASTRTPS_DEFAULT_PROFILES_FILE']) == dds_profile()
     assert environment['ROS_LOG_DIR'] == str(LOGS)
+    assert environment['PYTHONUTF8'] == '1'
 
 
 def test_a_robot_keeps_its_domain_range_and_middleware():
