@@ -129,8 +129,9 @@ def run_episode(spec: EpisodeSpec, *, model: ChunkModel | None = None,
         seed=spec.seed, duration_ns=round(spec.duration_s * S),
     )
     run = VirtualRun(
-        config, world=world, limits=limits_from(params), model=model or OraclePolicy(make_chunk_expert),
-        encoder=encoder, render=None if encoder is None else _renderer(world, spec, edit_image),
+        config, world=world, limits=limits_from(params),
+        model=model or OraclePolicy(make_chunk_expert), encoder=encoder,
+        render=None if encoder is None else _renderer(world, spec, edit_image),
     )
     log = run.run()
     return _result(spec, log, run.policy.fallbacks, config.bridge.period_ns)
