@@ -21,6 +21,9 @@ ARM_JOINTS = 6
 FRAME_TICKS = 2
 """Control ticks between two frames: 40 ms."""
 OPEN_GRIPPER_M = 0.07
+DISTURBANCE_RAD = (0.01, 0.04, 0.12)
+"""Spread of the noise on predicted states. Far beyond what prediction errs: a state that the image
+already tells would be ignored, and a policy that ignores it drifts on its own predictions."""
 FIELDS = ('images', 'command', 'measured', 'segment', 'tick', 'target', 'episode')
 
 
@@ -118,7 +121,7 @@ class Sampler:
     data: Demonstrations
     window: int = 4
     horizon: int = 50
-    predicted_share: float = 0.4
+    predicted_share: float = 0.5
     max_delay_ticks: int = 15
 
     def draw(self, size: int, rng: np.random.Generator, *, delay: float | None = None) -> Batch:
@@ -164,7 +167,7 @@ class Sampler:
         if len(late):
             ahead = labels.references_at(paths[late], tick[late], rows=self.max_delay_ticks + 3)
             expected = self._between(follow.roll(command[late], ahead), delays[late])
-            spread = rng.choice([0.005, 0.02, 0.08], (len(late), 1), p=[0.4, 0.4, 0.2])
+            spread = rng.choice(DISTURBANCE_RAD, (len(late), 1))
             expected = expected + rng.normal(0, 1, expected.shape) * spread
             command[late] = state[late] = expected
         start = tick + delays + (delays > 0)

@@ -87,7 +87,8 @@ class VisionStage:
         summary.bias.zero_()
         summary.weight[:copies] = self.head.weight.repeat(4, 1)
         summary.bias[:copies] = self.head.bias.repeat(4)
-        tokens = encode_images(self._network, self._data.images[:: max(1, len(self._data.images) // 4000)])
+        every = max(1, len(self._data.images) // 4000)
+        tokens = encode_images(self._network, self._data.images[::every])
         mean, spread = tokens.mean(0), tokens.std(0) + 1e-6
         summary.weight.div_(spread[:, None])
         summary.bias.sub_(mean).div_(spread)

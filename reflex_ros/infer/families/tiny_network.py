@@ -223,10 +223,14 @@ class TinyNetwork(nn.Module):
         layout = config.layout
         self.vision = Vision(config)
         self.words = nn.Embedding(config.vocabulary, width)
-        self.camera = nn.Parameter(torch.randn(layout.frame_tokens, width) * 0.05)
+        # Large on purpose: beside a big constant RMSNorm hardly changes the scale of what varies,
+        # and that is where the token holds positions to a millimetre.
+        self.camera = nn.Parameter(torch.randn(layout.frame_tokens, width) * 3.0)
         self.prefix = nn.ModuleList(PrefixLayer(config) for _ in range(config.layers))
         self.action_in = nn.Linear(rows, width)
-        self.place = nn.Parameter(torch.randn(layout.suffix_tokens, width) * 0.05)
+        # Large on purpose: gamma(c) can only scale, so tau and state enter the residual stream by
+        # scaling something that is there whatever the noise.
+        self.place = nn.Parameter(torch.randn(layout.suffix_tokens, width))
         self.expert = nn.ModuleList(ExpertLayer(config) for _ in range(config.layers))
         condition = config.tau_dim + config.state_dim
         self.norm = AdaRMSNorm(width, condition, config.gate_hidden, config.eps)
