@@ -147,7 +147,7 @@ class LocalRing:
                 if writer.ring_id != ring_id:
                     return None
                 fresh = self._attach(writer)
-            except (StaleError, OSError):  # the encoder is being cleaned up at this moment
+            except (StaleError, OSError, ValueError):  # it is being cleaned up at this moment
                 return None
             self._reader.close()
             self._reader = fresh
