@@ -71,8 +71,9 @@ CHUNK = (
               (POLICY,), (0, 1000)),
     ParamSpec('chunk.margin_steps', 1, 'steps', 'How much earlier than the measured latency asks '
               'for an inference is started.', (POLICY,), (0, 50)),
-    ParamSpec('chunk.threshold', 0.5, '', 'Share of a chunk that is left when the next one is '
-              'asked for, under `chunk.request: threshold`.', (POLICY,), (0.0, 1.0)),
+    ParamSpec('chunk.threshold', 0.7, '', 'Share of a chunk that is left when the next one is '
+              'asked for, under `chunk.request: threshold`. A smaller one needs a larger '
+              '`safety.max_observation_age_s`.', (POLICY,), (0.0, 1.0)),
     ParamSpec('chunk.entry', PRESET, '', 'First executed row: 0, or the row that is due.',
               (BRIDGE, POLICY), choices=(PRESET, 'restart', 'aligned')),
     ParamSpec('chunk.request', PRESET, '', 'When the next inference starts.', (BRIDGE, POLICY),

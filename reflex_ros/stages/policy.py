@@ -67,7 +67,7 @@ class PolicyConfig:
     execute_steps: int = 5
     horizon: int = 0
     margin_steps: int = 0
-    threshold: float = 0.5
+    threshold: float = 0.7
     delay_ns: int = 0
     pair: RowZero | None = None
     max_tracking_error_rad: float = 0.25
