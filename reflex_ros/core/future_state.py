@@ -34,8 +34,9 @@ def predict(
         epoch: Epoch of the observation; a plan of another epoch predicts nothing.
 
     Returns:
-        ``float64[J]`` in the plan's joint order, a copy; None without a plan, setpoints or
-        feedback, in another epoch, with an arm that obeys no commands, or above the bound.
+        ``float64[J]`` in the plan's joint order, a copy; None without a plan, finite
+        setpoints or feedback, in another epoch, with an arm that obeys no commands, or above the
+        bound.
     """
     if plan is None or plan.setpoints is None or plan.setpoint_stamps_ns is None:
         return None
@@ -44,6 +45,8 @@ def predict(
     if epoch is not None and plan.epoch != epoch:
         return None
     if not _is_tracking(plan, max_tracking_error_rad):
+        return None
+    if not np.isfinite(plan.setpoints).all():
         return None
     path = SetpointPath(plan.setpoint_stamps_ns, plan.setpoints)
     return path.at(at_stamp_ns).position.copy()

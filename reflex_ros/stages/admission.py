@@ -69,7 +69,8 @@ def judge(chunk: ActionChunk, at: Admission) -> tuple[RejectReason, str]:
 def _shape(chunk: ActionChunk, at: Admission) -> tuple[RejectReason, str] | None:
     if chunk.joint_names != at.joint_names:
         return RejectReason.JOINT_NAMES, (
-            f'Joint names of chunk {chunk.chunk_id}: got {list(chunk.joint_names)}, expected '
+            f'Joint names of chunk {chunk.chunk_id}: got '
+            f'{str(list(chunk.joint_names)):.200}, expected '
             f'{list(at.joint_names)} in this order. Bind the policy by name.'
         )
     rows = chunk.positions.shape

@@ -162,7 +162,10 @@ class PolicyStage:
         self._last_input_ns = now.mono_ns
 
     def on_plan(self, plan: Plan) -> None:
-        """Take the bridge's plan."""
+        """Take the bridge's plan; one for another arm is dropped."""
+        if plan.joint_names != self._model.joint_names:
+            self._drop(f'plan of joints {", ".join(plan.joint_names):.80}')
+            return
         self._plan = plan
         self._seen_id = max(self._seen_id, plan.active_chunk_id)
         if self._unreflected and plan.active_chunk_id >= self._unreflected[0]:

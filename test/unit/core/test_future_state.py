@@ -65,10 +65,11 @@ def test_a_hold_predicts_the_hold_pose() -> None:
         replace(PLAN, setpoints=None),
         replace(PLAN, setpoint_stamps_ns=None),
         replace(PLAN, setpoints=ROWS[:0], setpoint_stamps_ns=STAMPS[:0]),
+        replace(PLAN, setpoints=np.where(ROWS > 1, np.nan, ROWS)),
         replace(PLAN, tracking_error=None),
         replace(PLAN, tracking_error=np.zeros(3)),
     ],
-    ids=['no plan', 'no setpoints', 'no stamps', 'empty', 'no feedback', 'other joints'],
+    ids=['no plan', 'no setpoints', 'no stamps', 'empty', 'nan', 'no feedback', 'other joints'],
 )
 def test_without_a_plan_or_feedback_nothing_is_predicted(plan) -> None:
     assert predicted(plan) is None

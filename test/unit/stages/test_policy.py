@@ -271,6 +271,17 @@ def test_a_measured_state_is_that_of_the_observation(bench):
     assert chunk.step0_at_ns == T0 + 50 * MS and chunk.predicted_state[0] == pytest.approx(0.5)
 
 
+def test_a_plan_of_another_arm_is_dropped_and_the_last_one_stays(bench):
+    b = bench()
+    b.plan()
+    b.block(1)
+    b.plan(joint_names=('a', 'b', 'c'), setpoints=np.ones((50, 3)), tracking_error=np.zeros(3))
+    status = b.stage.status(b.at(0))
+    assert (status.dropped, status.reason) == (1, 'plan of joints a, b, c')
+    chunk = b.infer(0)[0].value
+    assert chunk.state_source is StateSource.PREDICTED and len(chunk.predicted_state) == 7
+
+
 @pytest.mark.parametrize('changes', [
     {'tracking_error': np.array([0.3, 0, 0, 0, 0, 0, 0])}, {'tracking_error': np.full(7, np.nan)},
     {'epoch': 1}, {'arm_state': ArmState.FAULTED},
