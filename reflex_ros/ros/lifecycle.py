@@ -10,20 +10,24 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from rclpy._rclpy_pybind11 import RCLError
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.serialization import deserialize_message
 
 from reflex_ros.core.errors import ReflexError
 from reflex_ros.core.param_table import Value
 from reflex_ros.ros.clock import RosClock
 from reflex_ros.ros.convert import MessageError
 from reflex_ros.ros.params import read_params
-from reflex_ros.ros.qos import Topic
+from reflex_ros.ros.qos import Profile, Topic
 from reflex_ros.ros.spin import Stop
 
 ENTITIES = ('publisher', 'subscription', 'service', 'client', 'timer')
 """What a node may make in ``configure``; ``cleanup`` need not destroy them."""
 EXIT_BUG = 1
 """Exit code of an error that nobody raised on purpose."""
+MAX_BYTES = 2**18
+"""Largest message but images; the longest chunk that may be executed takes a third of it."""
 
 
 class ReflexNode(LifecycleNode):  # type: ignore[misc]
@@ -94,6 +98,15 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
         self._stop_request.request()
         return TransitionCallbackReturn.SUCCESS
 
+    def _LifecycleNodeMixin__on_change_state(self, request: Any, response: Any) -> Any:
+        """Answer a transition that the present state does not have; rclpy answers nothing."""
+        try:
+            return super()._LifecycleNodeMixin__on_change_state(request, response)
+        except RCLError as error:
+            self.get_logger().error(f'refused: {error}')
+            response.success = False
+            return response
+
     def stop(self) -> None:
         """Deactivate and clean up whatever is there, in that order."""
         self._end_active()
@@ -113,10 +126,16 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
         return self.create_publisher(topic.message, topic.name, topic.qos)
 
     def listen(self, topic: Topic, take: Callable[[Any], None]) -> Any:
-        """Return a subscription to a topic of the table; a malformed message is dropped."""
+        """Return a subscription to a topic of the table; a malformed message is dropped.
+
+        Messages but images come as bytes, so that one that is too large or no text is dropped
+        before it takes the interpreter's lock for seconds or ends the executor.
+        """
+        is_raw = topic.profile is not Profile.SENSOR
+
         def guarded(msg: Any) -> None:
             try:
-                take(msg)
+                take(_read(topic, msg) if is_raw else msg)
             except MessageError as error:
                 self.malformed += 1
                 self.get_logger().error(
@@ -124,7 +143,7 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
                     throttle_duration_sec=1.0,
                 )
 
-        return self.create_subscription(topic.message, topic.name, guarded, topic.qos)
+        return self.create_subscription(topic.message, topic.name, guarded, topic.qos, raw=is_raw)
 
     def _guard(self, action: Callable[[], None]) -> bool:
         try:
@@ -157,6 +176,21 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
 
     def _entities(self) -> list[Any]:
         return [entity for kind in ENTITIES for entity in getattr(self, f'{kind}s')]
+
+
+def _read(topic: Topic, data: bytes) -> Any:
+    if len(data) > MAX_BYTES:
+        raise MessageError(
+            f'message is too large: got {len(data)}, expected at most {MAX_BYTES} (B). '
+            'Correct the publisher.'
+        )
+    try:
+        return deserialize_message(data, topic.message)
+    except Exception as error:  # the middleware has no type of its own for what it cannot read
+        raise MessageError(
+            f'message cannot be read: got {error}, expected a {topic.type}. '
+            'Correct the publisher.'
+        ) from error
 
 
 def _result(is_done: bool) -> TransitionCallbackReturn:

@@ -145,7 +145,7 @@ def _spin(make: Callable[[Stop], Any], stop: Stop, threads: int) -> None:
         while not stop.is_set and rclpy.ok():
             try:
                 executor.spin_once(timeout_sec=_POLL_S)
-            except RCLError as error:  # e.g. a transition that the present state does not have
+            except (RCLError, UnicodeDecodeError) as error:  # e.g. a text that is no UTF-8
                 nodes[0].get_logger().error(f'refused: {error}')
         # The answer of a service call that asked for the end has to leave first.
         executor.spin_once(timeout_sec=_POLL_S)
