@@ -172,7 +172,8 @@ def _make_step(writer, reader, source, out):
 def test_no_array_is_made_per_block():
     derived, peak = run_blocks()
     assert derived == 0
-    assert peak < 16 * 1024
+    # One array object per block would be 100 KiB; threads that other tests left add a little.
+    assert peak < 64 * 1024
 
 
 @pytest.mark.parametrize(('spoil', 'makes_buffer'), [
