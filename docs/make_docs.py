@@ -134,8 +134,8 @@ def demo_liveness(result: Mapping[str, Any]) -> list[str]:
     """Return the ledger of one or more demonstration runs; each has the keys of a summary."""
     found = result['summary']
     runs = [found] if isinstance(found, Mapping) else found
-    head = ['run', 'ticks', 'fresh', 'limited', 'stall ratio', 'stalled chunks', 'reaction p50',
-            'p95']
+    head = ['run', 'ticks', 'commands that arrived', 'fresh', 'limited', 'stall ratio',
+            'stalled chunks', 'reaction p50', 'p95']
     return _table(head, [_run_row(run) for run in runs])
 
 
@@ -143,7 +143,8 @@ def _run_row(run: Mapping[str, Any]) -> list[str]:
     ticks, reaction = run['ticks'], run['reaction_ms']
     delay = f', {run["delay_ms"]:g} ms' if run['delay_ms'] else ''
     share = [_percent(run['verdicts'][verdict] / ticks) for verdict in ('fresh', 'limited')]
-    return [f'`{run["mode"]}`, {run["policy"]}{delay}', str(ticks), *share,
+    return [f'`{run["mode"]}`, {run["policy"]}{delay}', str(ticks),
+            str(run['audit']['received']), *share,
             _percent(run['stall_ratio']), _percent(run['stalled_chunks']),
             _ms(reaction['p50']), _ms(reaction['p95'])]
 
@@ -160,7 +161,7 @@ Draw = Callable[[Mapping[str, Any]], list[str]]
 
 FIGURES: Mapping[str, tuple[Draw, str]] = {
     'tiny-success': (tiny_success, 'python -m reflex_ros.study.tiny_table'),
-    'demo-liveness': (demo_liveness, 'make demo'),
+    'demo-liveness': (demo_liveness, 'python bench/demo_liveness.py'),
 }
 """How each figure is drawn, and the command that measures it."""
 

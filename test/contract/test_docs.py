@@ -132,10 +132,10 @@ def test_a_figure_comes_from_the_newest_result_and_names_it(generator, tmp_path)
 def test_liveness_comes_from_summaries_of_runs(generator, tmp_path):
     run = {'ticks': 1000, 'verdicts': {'fresh': 900, 'limited': 80}, 'stall_ratio': 0.005,
            'stalled_chunks': None, 'reaction_ms': {'p50': 91.6, 'p95': 120.0}, 'mode': 'reflex',
-           'policy': 'oracle', 'delay_ms': 80.0}
+           'policy': 'oracle', 'delay_ms': 80.0, 'audit': {'received': 999}}
     write(tmp_path / 'results' / 'demo', result([run], 'demo'))
     text = '\n'.join(generator.figure('demo-liveness', tmp_path / 'results' / 'demo', tmp_path))
-    row = '| `reflex`, oracle, 80 ms | 1000 | 90.0 % | 8.0 % | 0.5 % | none | 92 ms | 120 ms |'
+    row = '| `reflex`, oracle, 80 ms | 1000 | 999 | 90.0 % | 8.0 % | 0.5 % | none | 92 ms | 120 ms |'
     assert row in text
 
 
