@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from reflex_ros.core.types import FloatArray
 
 MAX_SPREAD_S = 0.0025
+MAX_MDEG = 360_000
+"""No joint turns further; a larger angle is a damaged frame."""
 """Half of the 200 Hz period: parts farther apart belong to different cycles."""
 RATE_WINDOW_NS = 500_000_000
 SILENT_NS = 1_000_000_000
@@ -239,9 +241,12 @@ class FeedbackBook:
             self._incoherent += 1
         self._pending[part] = (pair, stamp_s)
         if len(self._pending) == 3:
-            self._joints = tuple(a for i in range(3) for a in self._pending[i][0])
-            self._joints_ns = mono_ns
+            joints = tuple(a for i in range(3) for a in self._pending[i][0])
             self._pending.clear()
+            if max(map(abs, joints)) > MAX_MDEG:
+                self._incoherent += 1
+                return
+            self._joints, self._joints_ns = joints, mono_ns
 
     def _roll(self, mono_ns: int) -> None:
         if not self._window_ns:

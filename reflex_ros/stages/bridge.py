@@ -6,6 +6,7 @@ nothing live covers a tick. It never catches up: a late tick sends nothing new.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from reflex_ros.stages.bridge_config import BridgeConfig
 
 
+RESTING_RAD = 0.02
+"""An arm that moves less between two ticks rests, as far as its pose may become the command."""
 _MOVING = (ArmState.RAMP_IN, ArmState.TRACKING)
 
 
@@ -70,6 +73,7 @@ class Bridge:
         self._is_plan_dirty = True
         self._is_stopping = False
         self._reported_rest = Rest()
+        self._readings: deque[ArmFeedback] = deque(maxlen=2)
 
     # ---- life cycle --------------------------------------------------------------------------
 
@@ -184,13 +188,25 @@ class Bridge:
             return Reply(False, f'The arm is {self.states.state.value}. Recover it first.'), ()
         if self._mover.is_armed and self.states.state in _MOVING:
             return Reply(True, 'already in motion'), ()
-        if self._ticks.error_of(self._arm.feedback()) > self._config.bounds.max_tracking_error_rad:
+        reading = self._arm.feedback()
+        if self._ticks.error_of(reading) > self._config.bounds.max_tracking_error_rad:
             # pushed aside or sunk while it held: go on from where the arm really is
+            if not self._is_resting(reading):
+                return Reply(False, 'The arm is away from its command and does not rest there. '
+                                    'Let go of it, check its feedback, and resume again.'), ()
             self._ticks.commanded(self._mover.seed())
         self._ticks.operator_hold(False, now.mono_ns)
         self._arm_motion()
         self._is_plan_dirty = True
         return Reply(True, 'the next chunk ramps in'), self._take()
+
+    def _is_resting(self, reading: ArmFeedback) -> bool:
+        """Return whether a pose equals the one read before it: a damaged one does not."""
+        before = [other for other in self._readings if other.mono_ns < reading.mono_ns]
+        if not before:
+            return False
+        moved = np.abs(reading.position - before[-1].position)[:-1]
+        return bool((moved < RESTING_RAD).all())
 
     def recover(self, *, arm_supported: bool) -> Reply:
         """Clear faults, check and enable again; blocks, and may run beside ticks.
@@ -230,6 +246,8 @@ class Bridge:
         if self.clocks.watch(now):
             self._new_epoch(now)
         reading = self._arm.feedback()
+        if not self._readings or reading.mono_ns > self._readings[-1].mono_ns:
+            self._readings.append(reading)
         faults = self._watch_arm(reading, now)
         is_late = 2 * (now.mono_ns - due_ns) > self._config.period_ns
         motion = Motion()

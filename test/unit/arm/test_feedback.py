@@ -52,6 +52,15 @@ def test_lost_part_never_mixes_two_cycles(lost):
     assert book.view().joints_mdeg == (4,) * 6 and book.view().incoherent_sets >= 1
 
 
+def test_an_angle_that_no_joint_reaches_is_not_believed():
+    book = FeedbackBook()
+    cycle(book, 1_000, 0)
+    for value in (360_001, -2**31, 2**31 - 1):
+        cycle(book, value, 5)
+    view = book.view()
+    assert (view.joints_mdeg, view.joints_ns, view.incoherent_sets) == ((1_000,) * 6, 1, 3)
+
+
 def test_parts_in_another_order_are_still_one_cycle():
     book = FeedbackBook()
     for can_id in (0x2A7, 0x2A5, 0x2A6):

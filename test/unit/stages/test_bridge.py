@@ -82,6 +82,19 @@ def test_resume_goes_on_from_the_measured_pose_after_a_push(rig):
     assert r.tick()[0].command[0] == pytest.approx(0.3)
 
 
+def test_one_damaged_reading_never_becomes_the_command(rig):
+    r = rig()
+    r.run_up()
+    r.bridge.hold(r.now)
+    held = r.tick(3)[-1].command
+    r.plant.offset[1] = 0.3
+    reply = r.bridge.resume(r.now)[0]
+    assert not reply.accepted and 'does not rest' in reply.reason
+    r.plant.offset[1] = 0.0
+    assert r.tick(3)[-1].command == pytest.approx(held)
+    assert r.bridge.resume(r.now)[0].accepted
+
+
 # ---- ramp ------------------------------------------------------------------------------------
 
 
