@@ -326,7 +326,7 @@ class Bridge:
         return self._config.age_limit_ns(self.latency.value_ns)
 
     def _judge_seam(self, running: Running, switch_ns: int) -> tuple[RejectReason, str]:
-        """Refuse a step that is too large; a ramp leads over any."""
+        """Refuse a step that is too large, also where a ramp would lead over it."""
         step = self._mover.seam(running, switch_ns)
         if step is None:
             return RejectReason.NONE, ''

@@ -105,9 +105,16 @@ class Mover:
         return self.follower.drop()
 
     def seam(self, running: Running, due_ns: int) -> FloatArray | None:
-        """Return the step that ``running`` would make at ``due_ns``; None where it ramps in."""
+        """Return the step that ``running`` would make at ``due_ns``; None before enabling.
+
+        A ramp hides a step but not its size: a first chunk far from the held pose is a wrong unit
+        or a wrong normalisation, and must not sweep the arm there.
+        """
+        if self._limiter is None:
+            return None
         current = self._current(due_ns)
-        return None if current is None else running.path.at(due_ns).position - current.position
+        origin = self._limiter.position if current is None else current.position
+        return np.asarray(running.path.at(due_ns).position - origin)
 
     # ---- the tick ----------------------------------------------------------------------------
 

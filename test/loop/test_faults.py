@@ -292,3 +292,13 @@ def test_sync_waits_are_named(scene):
     held = [t for t in s.ticks(1.5, 4.0) if t.verdict is Verdict.HELD]
     assert held and causes(held) == {Cause.SYNC_WAIT}
     assert Mode(s.run.config.bridge.mode) is Mode.SYNC
+
+
+def test_first_chunk_far_from_the_held_pose_is_refused_and_nothing_moves(scene):
+    """A wrong unit or normalisation must not sweep the arm, not even behind a ramp."""
+    s = scene(duration_s=2.0)
+    edit_chunks(s.run, with_positions(lambda p: p.__iadd__(0.8)))
+    s.finish()
+    rejected = [t for t in s.run.log.traces if t.fate is Fate.REJECTED]
+    assert rejected and {t.reason for t in rejected} == {RejectReason.SEAM}
+    assert stands_still(s.run.log.ticks)
