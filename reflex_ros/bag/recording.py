@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from reflex_ros.bag.counts import TopicCounts
@@ -83,5 +84,8 @@ class Recording:
                 for name, counts in self._counts.items()
             }
             text = json.dumps({'error': report.error, 'topics': topics}, indent=2)
-            (self.folder / RECORDER_REPORT).write_text(text + '\n', encoding='utf-8')
+            try:
+                (self.folder / RECORDER_REPORT).write_text(text + '\n', encoding='utf-8')
+            except OSError as error:
+                report = replace(report, error=report.error or f'{RECORDER_REPORT}: {error}')
         return report

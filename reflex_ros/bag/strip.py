@@ -31,14 +31,23 @@ class Strip:
         return not self._stamps or stamp_ns - self._stamps[-1] >= self._period_ns
 
     def add(self, stamp_ns: int, image: ByteArray) -> None:
-        """Write a frame, ``uint8[H, W, 3]`` RGB. Blocks for the encoding."""
+        """Write a frame, ``uint8[H, W, 3]`` RGB. Blocks for the encoding.
+
+        Raises:
+            OSError: The disk takes no more; the next one is wanted a period later.
+        """
         if len(self._stamps) >= self._limit:
             self._thin()
             if not self.wants(stamp_ns):
                 return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(self._folder / f'{stamp_ns}.png')
         self._stamps.append(stamp_ns)
+        path = self._folder / f'{stamp_ns}.png'
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            Image.fromarray(image).save(path)
+        except OSError:
+            path.unlink(missing_ok=True)  # half a picture would spoil the report
+            raise
 
     def _thin(self) -> None:
         for stamp_ns in self._stamps[1::2]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from reflex_ros.core.clock import S
@@ -51,7 +52,8 @@ class EventLog:
         now = self._clock.now()
         fields = {'ns': now.mono_ns, 'stamp_ns': now.stamp_ns, 'event': event, 'node': node,
                   'pid': pid, 'exit_code': exit_code, 'text': text}
-        self._file.write(json.dumps(fields, ensure_ascii=False) + '\n')
+        with suppress(OSError):  # a full disk must not end the supervisor, which ends the run
+            self._file.write(json.dumps(fields, ensure_ascii=False) + '\n')
         if text:
             seconds = (now.mono_ns - self._start_ns) / S
             self._print(f'[{seconds:6.2f} s] {node + ": " if node else ""}{text}')
@@ -63,4 +65,5 @@ class EventLog:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()

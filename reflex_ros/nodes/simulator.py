@@ -60,7 +60,11 @@ class SimulatorNode(ReflexNode):
         folder = cast('str', self.params['run.folder'])
         if folder:
             text = json.dumps(asdict(stats), indent=1, default=str)
-            (Path(folder) / 'simulator.json').write_text(text + '\n', encoding='utf-8')
+            path = Path(folder) / 'simulator.json'
+            try:
+                path.write_text(text + '\n', encoding='utf-8')
+            except OSError as error:
+                self.get_logger().warning(f'{path.name}: not written: {error}')
 
     def _publish_truth(self, truth: SimTruth) -> None:
         self._truth.publish(sim_truth_to_msg(truth))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from rclpy._rclpy_pybind11 import RCLError
@@ -115,7 +116,8 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
     def fail(self, error: BaseException) -> None:
         """Note an error from any thread: the process ends with its exit code."""
         if not isinstance(error, ReflexError):
-            traceback.print_exception(error)
+            with suppress(OSError):  # the log may be on the full disk that is the error
+                traceback.print_exception(error)
         self.get_logger().fatal(f'{type(error).__name__}: {error}')
         self._stop_request.request(getattr(error, 'exit_code', EXIT_BUG))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter, deque
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 from reflex_ros.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -53,6 +54,9 @@ class CommandTap:
         path: File to write, overwritten; None = memory only.
         start: Both clocks at the start, written into the file.
         recent_frames: Frames kept in memory.
+
+    Attributes:
+        error: What ended the file early, '' if nothing did.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class CommandTap:
         self._counts: dict[str, Counter[int]] = {name: Counter() for name in channels}
         self._recent: deque[TapRecord] = deque(maxlen=recent_frames)
         self._file: Any = None
+        self.error = ''
         if path is not None:
             head = {
                 'schema': SCHEMA, 'channels': list(channels),
@@ -88,8 +93,9 @@ class CommandTap:
         self._recent.append(TapRecord(mono_ns, channel, frame.can_id, frame.data))
         if self._file is not None:
             length = len(frame.data)
-            self._file.write(_RECORD.pack(
-                mono_ns, frame.can_id, self._numbers[channel], length, 0, frame.data))
+            record = _RECORD.pack(
+                mono_ns, frame.can_id, self._numbers[channel], length, 0, frame.data)
+            self._try(lambda file: file.write(record))
 
     def counts(self, channel: str) -> dict[int, int]:
         """Return how many frames came in, by id."""
@@ -114,14 +120,24 @@ class CommandTap:
 
     def flush(self) -> None:
         """Hand what was written to the operating system."""
-        if self._file is not None:
-            self._file.flush()
+        self._try(lambda file: file.flush())
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # what could not be written is lost either way
+                file.close()
+
+    def _try(self, action: Callable[[Any], object]) -> None:
+        """Do something with the file; a full disk ends the file and not the bus behind it."""
+        if self._file is None:
+            return
+        try:
+            action(self._file)
+        except OSError as error:
+            self.error = str(error)
+            self.close()
 
 
 def read_tap(path: Path | str) -> tuple[dict[str, Any], npt.NDArray[Any]]:

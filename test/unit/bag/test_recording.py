@@ -4,6 +4,7 @@ import json
 
 from reflex_ros.bag.read import BagReader
 from reflex_ros.bag.recording import Recording
+from reflex_ros.bag.run_folder import RECORDER_REPORT
 from reflex_ros.bag.write import BagWriter
 
 
@@ -58,3 +59,9 @@ def test_closing_again_changes_nothing(tmp_path, topic, ticks):
     made.begin()
     made.take(topic.name, *ticks[0])
     assert made.close() == made.close()
+
+
+def test_a_report_that_cannot_be_written_is_an_error_and_no_crash(tmp_path, topic):
+    made = recording(tmp_path / 'bag', topic)
+    (tmp_path / 'bag' / RECORDER_REPORT).symlink_to('/dev/full')
+    assert 'No space left' in made.close().error

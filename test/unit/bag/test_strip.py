@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from reflex_ros.bag.strip import Strip
@@ -31,3 +32,16 @@ def test_frames_keep_their_pixels(tmp_path):
     film(tmp_path, 3)
     with Image.open(tmp_path / f'{2 * S}.png') as image:
         assert np.asarray(image).tolist() == np.full((4, 6, 3), 2).tolist()
+
+
+def test_a_frame_that_finds_no_room_leaves_no_file_and_is_not_tried_at_once(tmp_path, monkeypatch):
+    def full(self, path):
+        path.write_bytes(b'half')
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(Image.Image, 'save', full)
+    strip = Strip(tmp_path)
+    with pytest.raises(OSError, match='No space'):
+        strip.add(S, np.zeros((4, 6, 3), np.uint8))
+    assert not list(tmp_path.iterdir())
+    assert not strip.wants(S + 40 * MS) and strip.wants(2 * S)

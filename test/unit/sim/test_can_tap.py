@@ -67,6 +67,16 @@ def test_other_files_are_refused(tmp_path, content):
         read_tap(path)
 
 
+def test_a_full_disk_ends_the_file_and_nothing_else():
+    tap = CommandTap(('can0',), path='/dev/full')
+    for stamp_ns in range(1000):
+        tap.record('can0', JOINTS, stamp_ns)
+        tap.flush()
+    tap.close()
+    assert 'No space left' in tap.error
+    assert tap.counts('can0') == {JOINTS.can_id: 1000}
+
+
 def test_an_unwritable_path_is_named(tmp_path):
     with pytest.raises(ConfigError, match='nowhere'):
         CommandTap(('can0',), path=tmp_path / 'nowhere' / 'tap.bin')
