@@ -65,7 +65,7 @@ def run_cell(cell: Cell, seed: int) -> dict[str, Any]:
         from reflex_ros.study.policies import tiny_parts
 
         edit = np.zeros_like if cell.edit == 'black' else None
-        with tiny_parts(Path(cell.policy), seed=seed) as (model, encoder):
+        with tiny_parts(Path(cell.policy), seed=seed, is_compiled=True) as (model, encoder):
             episode = run_episode(spec, model=model, encoder=encoder, edit_image=edit)
     summary = episode.summary
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,16 +19,33 @@ if TYPE_CHECKING:
     from reflex_ros.stages.models import ChunkModel, FrameEncoder
 
 
+@lru_cache(maxsize=1)
+def load_once(folder: Path, *, is_compiled: bool) -> TinyPolicy:
+    """Return the policy of a checkpoint, the same one for every call of this process.
+
+    Args:
+        folder: Checkpoint.
+        is_compiled: Whether the denoise step is compiled: 20 s once, then about 40 % faster; the
+            last digit of a float32 differs.
+    """
+    torch.set_num_threads(1)
+    policy = TinyPolicy.load(folder)
+    if is_compiled:
+        policy.network.velocity = torch.compile(policy.network.velocity, dynamic=False)
+    return policy
+
+
 @contextmanager
-def tiny_parts(folder: Path, *, seed: int = 0) -> Iterator[tuple[ChunkModel, FrameEncoder]]:
+def tiny_parts(folder: Path, *, seed: int = 0,
+               is_compiled: bool = False) -> Iterator[tuple[ChunkModel, FrameEncoder]]:
     """Return model and encoder of a checkpoint on a ring of their own, one torch thread.
 
     Args:
         folder: Checkpoint.
         seed: Seed of the noise.
+        is_compiled: See ``load_once``.
     """
-    torch.set_num_threads(1)
-    policy = TinyPolicy.load(folder)
+    policy = load_once(folder, is_compiled=is_compiled)
     writer = RingWriter.create(ring_layout(policy.spec), clock=SystemClock())
     ring = LocalRing(lambda: writer, clock=SystemClock())
     try:

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from reflex_ros.study.grid import Cell, run_grid, summarise_cell
 from reflex_ros.study.results import write_result
@@ -17,8 +18,8 @@ from reflex_ros.study.results import write_result
 DELAYS_MS = (0, 60, 100, 200)
 FIRST_SEED = 5000
 PAIRS = MappingProxyType({
-    'measured_observation': {'chunk.state_source': 'measured', 'chunk.row0': 'observation'},
     'predicted_execution': {'chunk.state_source': 'predicted', 'chunk.row0': 'first_execution'},
+    'measured_observation': {'chunk.state_source': 'measured', 'chunk.row0': 'observation'},
     'measured_execution': {'chunk.state_source': 'measured', 'chunk.row0': 'first_execution'},
     'predicted_observation': {'chunk.state_source': 'predicted', 'chunk.row0': 'observation'},
 })
@@ -27,17 +28,23 @@ PAIRS = MappingProxyType({
 
 def cells(policy: str, *, duration_s: float, sync_steps: int = 10) -> list[Cell]:
     """Return the grid of a checkpoint folder."""
-    grid = []
-    for delay in DELAYS_MS:
-        common = {'delay_ms': delay, 'policy': policy, 'duration_s': duration_s}
-        grid.append(Cell(f'sync@{delay}', 'sync', sync_steps, **common))
-        grid.append(Cell(f'async_naive@{delay}', 'async_naive', 5, **common))
-        for name, params in PAIRS.items():
-            grid.append(Cell(f'reflex:{name}@{delay}', 'reflex', 5, params=params, **common))
-    controls = {'delay_ms': 0, 'policy': policy, 'duration_s': duration_s}
-    grid.append(Cell('black@0', 'reflex', 5, edit='black', **controls))
-    grid.append(Cell('hold@0', 'reflex', 5, edit='hold', **controls))
-    return grid
+    def cell(name: str, mode: str, delay: float, **changes: Any) -> Cell:
+        steps = sync_steps if mode == 'sync' else 5
+        return Cell(f'{name}@{delay}', mode, steps, delay, policy=policy, duration_s=duration_s,
+                    **changes)
+
+    def pair(name: str) -> list[Cell]:
+        return [cell(f'reflex:{name}', 'reflex', delay, params=PAIRS[name])
+                for delay in DELAYS_MS]
+
+    preset, *others = PAIRS
+    return [
+        *pair(preset),
+        *(cell('async_naive', 'async_naive', delay) for delay in DELAYS_MS),
+        *(cell('sync', 'sync', delay) for delay in DELAYS_MS),
+        cell('black', 'reflex', 0, edit='black'), cell('hold', 'reflex', 0, edit='hold'),
+        *(one for name in others for one in pair(name)),
+    ]
 
 
 def main(args: Sequence[str] | None = None) -> int:
