@@ -66,7 +66,7 @@ def save_folder(
     weights = {name: value.detach().contiguous() for name, value in tensors.items()}
     save_file(weights, folder / WEIGHTS, metadata={'format': 'pt'})
     processors.write_processors(folder, scalings, steps=steps)
-    tokenizer.save(str(folder / TOKENIZER))
+    (folder / TOKENIZER).write_text(tokenizer.to_str(pretty=True) + '\n')
     manifest.write_manifest(folder)
 
 
