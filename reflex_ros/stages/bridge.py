@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from reflex_ros.stages.bridge_config import BridgeConfig
 
 
+MAX_INSTRUCTION = 1000
+"""Characters; no policy takes more, and every message of the epoch carries it."""
 RESTING_RAD = 0.02
 """An arm that moves less between two ticks rests, as far as its pose may become the command."""
 _MOVING = (ArmState.RAMP_IN, ArmState.TRACKING)
@@ -99,6 +101,7 @@ class Bridge:
         self._arm.enable()
         self.states.fire(ArmEvent.ENABLE)
         now = self._clock.now()
+        self.nodes.restart(now.mono_ns)  # powering the joints takes longer than a sign of life
         self._mover.disarm()
         self._ticks.restart(self._mover.seed(), is_shadow=self._arm.stats().is_shadow)
         self._is_stopping = False
@@ -166,6 +169,9 @@ class Bridge:
         """Start a new epoch with another instruction; the old plan is dropped at once."""
         if not instruction.strip():
             return Reply(False, 'Instruction: got an empty text, expected words.'), ()
+        if len(instruction) > MAX_INSTRUCTION:
+            return Reply(False, f'Instruction: got {len(instruction)} characters, expected at '
+                                f'most {MAX_INSTRUCTION}. Use a shorter one.'), ()
         self.instruction = instruction
         self._new_epoch(now)
         return Reply(True, f'epoch {self.epoch}'), self._take()

@@ -27,6 +27,13 @@ class NodeWatch:
         if status.node in (ENCODER, POLICY):
             self._nodes[status.node] = NodeFacts(status, now_ns)
 
+    def restart(self, now_ns: int) -> None:
+        """Count the silence of known nodes from ``now_ns``: who was not listening cannot judge."""
+        self._nodes = {
+            name: NodeFacts(known.status, max(known.received_ns, now_ns), known.has_exited)
+            for name, known in self._nodes.items()
+        }
+
     def exited(self, node: str) -> None:
         """Note that a supervisor saw the process of ``node`` end."""
         known = self._nodes.get(node)

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from reflex_ros.core.clock import MS, S
-from reflex_ros.core.types import ArmState, Cause, Entry, Fate, RejectReason, Verdict
+from reflex_ros.core.types import (
+    ArmState,
+    Cause,
+    Entry,
+    Fate,
+    RejectReason,
+    StageStatus,
+    Verdict,
+)
 
 TICK = 20 * MS
 
@@ -17,6 +25,11 @@ def joint1(ticks):
 
 def still(ticks):
     return bool(np.ptp([t.command for t in ticks], axis=0).max() < 1e-12)
+
+
+def sign_of_life(node):
+    return StageStatus(number=1, stamp_ns=0, node=node, state='active', last_input_ns=0,
+                       last_output_ns=0, busy_since_ns=0, sent_ns=0)
 
 
 # ---- life cycle ------------------------------------------------------------------------------
@@ -35,6 +48,19 @@ def test_a_bridge_that_was_deactivated_can_be_activated_again(rig):
     assert r.bridge.states.state is ArmState.HOLDING and r.bridge.epoch >= old_epoch
     r.run_up()
     assert r.tick()[0].verdict is Verdict.FRESH and r.tick()[0].in_motion
+
+
+def test_nodes_that_spoke_before_a_long_activation_are_not_dead(rig):
+    r = rig(activate=False)
+    r.bridge.connect()
+    for node in ('vision_encoder', 'policy'):
+        r.bridge.status(sign_of_life(node), r.now)
+    r.clock.advance(700 * MS)  # while the joints are powered nobody listens
+    r.start_ns = r.now.mono_ns
+    r.bridge.activate()
+    causes = [t.cause for t in r.tick(30)]
+    assert Cause.NODE_DEAD not in causes[:20]
+    assert causes[-1] is Cause.NODE_DEAD  # they stayed silent
 
 
 def test_activation_again_without_autostart_waits_for_the_operator(rig):

@@ -43,6 +43,16 @@ def test_a_node_that_exited_is_known_until_its_next_sign_of_life():
     assert not nodes.facts('policy').has_exited
 
 
+def test_silence_counts_from_a_restart_and_an_exit_is_not_forgotten():
+    nodes = NodeWatch()
+    nodes.status(status('policy'), 6)
+    nodes.status(status('vision_encoder'), 90)
+    nodes.exited('policy')
+    nodes.restart(50)
+    assert nodes.facts('policy').received_ns == 50 and nodes.facts('policy').has_exited
+    assert nodes.facts('vision_encoder').received_ns == 90
+
+
 def test_drift_is_followed_without_distrust(instant):
     watch = ClockWatch(instant(S, 100 * S))
     for i in range(1, 50):
