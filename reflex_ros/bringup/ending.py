@@ -18,6 +18,9 @@ def report(run: RunFolder) -> bool:
     Returns:
         Whether there is a report.
     """
+    if not run.path.is_dir():
+        print(f'no report: got no folder {run.path}, expected a run folder. Look into runs/.')
+        return False
     if not run.ledger.is_file() and not run.bags:
         print(f'nothing was recorded; what the nodes said is in {run.logs}')
         return False

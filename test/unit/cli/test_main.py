@@ -64,3 +64,9 @@ def test_the_demonstration_refuses_wrong_numbers(options, capsys):
 def test_a_folder_without_records_has_no_report(tmp_path, capsys):
     assert main(['report', str(tmp_path)]) == 2
     assert 'nothing was recorded' in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there_is_named_as_such(tmp_path, capsys):
+    assert main(['report', str(tmp_path / 'typo')]) == 2
+    said = capsys.readouterr().out
+    assert 'got no folder' in said and 'logs' not in said
