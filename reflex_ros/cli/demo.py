@@ -6,6 +6,9 @@ import argparse
 from pathlib import Path
 
 from reflex_ros.cli._options import non_negative, positive
+from reflex_ros.core.params import PARAMS
+
+TASKS = next(spec.choices for spec in PARAMS if spec.name == 'simulator.task')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--duration', type=positive, default=30.0, metavar='S',
         help='length from the first executed chunk on, s (default: %(default)g)')
     add('--seed', type=int, default=0, help='seed of the world and of the noise')
-    add('--task', default='jump', help='what happens in the world (default: %(default)s)')
+    add('--task', choices=TASKS, default='jump',
+        help='what happens in the world (default: %(default)s)')
     add('--execute-steps', type=int, default=0, metavar='N',
         help='rows used before replacement (default: what the policy says)')
     add('--one-process', action=argparse.BooleanOptionalAction, default=True,

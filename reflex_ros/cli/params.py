@@ -27,6 +27,8 @@ def run(options: argparse.Namespace) -> int:
             for spec in shown:
                 value = f'{_text(values[spec.name])} {spec.unit}'.rstrip()
                 print(f'  {spec.name:<34}{kind(spec):<8}{value}')
+    if options.files:
+        print('no error; shown is what differs from the defaults')
     return 0
 
 

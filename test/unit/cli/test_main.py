@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ def test_every_command_says_what_it_does_and_takes_help(name, capsys):
     assert f'reflex-ros {name}' in capsys.readouterr().out
 
 
+def test_the_help_of_the_demonstration_names_its_tasks(capsys):
+    with pytest.raises(SystemExit):
+        main(['demo', '--help'])
+    assert {'reach', 'pick_place'} <= set(re.findall(r'\w+', capsys.readouterr().out))
+
+
 def test_no_command_and_a_wrong_one_are_wrong_input(capsys):
     assert main([]) == 2
     assert main(['parms']) == 2
@@ -49,10 +56,12 @@ def test_shipped_files_pass_and_only_changes_are_shown(capsys):
     shown = capsys.readouterr().out
     assert 'policy.checkpoint' in shown
     assert 'policy.num_denoise_steps' not in shown
+    assert shown.endswith('no error; shown is what differs from the defaults\n')
 
 
 @pytest.mark.parametrize('options', [
     ['--duration', '0'], ['--delay-ms', '-1'], ['--delay-ms', 'nan'], ['--mode', 'fast'],
+    ['--task', 'dance'],
 ])
 def test_the_demonstration_refuses_wrong_numbers(options, capsys):
     with pytest.raises(SystemExit) as end:
