@@ -174,8 +174,9 @@ def _draw_target(axes: Any, run: Run, span_s: Any) -> None:
     for event in run.events:
         at = (event.stamp_ns - origin_ns) / S
         axes.axvline(at, color=FAINT, linewidth=0.9, linestyle=':')
-        axes.text(at, 0.985, f' {event.name}', transform=axes.get_xaxis_transform(), size=8.5,
-                  color=FAINT, ha='left', va='top')
+        if span_s[0] <= at <= span_s[1] - 0.04 * (span_s[1] - span_s[0]):  # else it is cut off
+            axes.text(at, 0.985, f' {event.name}', transform=axes.get_xaxis_transform(),
+                      size=8.5, color=FAINT, ha='left', va='top')
     _style(axes, span_s)
     _name_lines(axes, tips[-1])
     axes.set_ylabel('cm', size=9, color=FAINT)

@@ -92,7 +92,7 @@ def _causes(summary: Mapping[str, Any], style: Style) -> list[str]:
     if not rows:
         return []
     rows.sort(key=lambda row: -row[1])
-    return [style.paint('Why a tick was not fresh', 'bold')] + [
+    return [style.paint('Why a tick was not fresh (in words: docs/faults.md)', 'bold')] + [
         _count(name, n, summary['ticks'], style) for name, n in rows
     ]
 
