@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reflex_ros.core.cause import CAMERA_DROPS
 from reflex_ros.core.clock import MS, S
+from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.types import CameraStatus, KvBlock, StageStatus
 from reflex_ros.stages.base import ENCODER, Output
 
@@ -188,12 +189,22 @@ class EncoderStage:
             with probe.span('encode'):
                 pass
         else:
-            if self._encoded_epoch != self._task.epoch:
-                self._encoder.instruction(self._task.instruction, self._task.epoch, probe)
-                self._encoded_epoch = self._task.epoch
+            if not self._encode_task(self._encoder, self._task, probe):
+                return (), probe
             block = self._encoder.encode(block, _pixels(frames), probe)
         self._number += 1
         return (Output(replace(block, stages=probe.times())),), probe
+
+    def _encode_task(self, encoder: FrameEncoder, task: Task, probe: Probe) -> bool:
+        """Encode a new instruction; one that the policy refuses makes no blocks, and says why."""
+        if self._encoded_epoch != task.epoch:
+            try:
+                encoder.instruction(task.instruction, task.epoch, probe)
+            except ConfigError as error:
+                self._drop(f'{error}')
+                return False
+            self._encoded_epoch = task.epoch
+        return True
 
     def end(self, now: Instant, *, published: int) -> None:
         """Mark the stage idle again after publication."""

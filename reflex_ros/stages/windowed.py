@@ -64,11 +64,15 @@ class WindowedEncoder:
         self._frames: deque[tuple[SlotRef, int]] = deque(maxlen=policy.spec.window)
 
     def instruction(self, text: str, epoch: int, probe: Probe) -> None:
-        """Encode and pin an instruction; the frames of the epoch before are dead with it."""
+        """Encode and pin an instruction; the frames of the epoch before are dead with it.
+
+        Raises:
+            ConfigError: The policy cannot take it; nothing has changed.
+        """
         with probe.span('instruction'):
+            self._policy.encode_instruction(text, self._context)  # may refuse: before the ring
             slot = self._writer.begin()
-            self._policy.encode_instruction(text, slot.pinned)
-            np.copyto(self._context, slot.pinned)
+            np.copyto(slot.pinned, self._context)
             self._writer.pin(slot)
             self._pinned = self._writer.commit(
                 slot, stamp_ns=0, epoch=epoch, tokens=self._policy.spec.pinned_shape[2],

@@ -144,7 +144,8 @@ def test_odd_requests_are_answered_and_a_silent_arm_needs_recovery(stage):
     assert [bridge.resume().accepted, bridge.resume().accepted] == [True, True]
     assert not bridge.set_instruction('').accepted
     assert 'expected words' in bridge.set_instruction(' \n').reason
-    assert bridge.set_instruction('pick ' * 2000).accepted
+    assert 'at most 1000' in bridge.set_instruction('pick ' * 2000).reason
+    assert bridge.set_instruction('pick ' * 200).accepted
     simulator = stage.nodes['simulator'].process
     simulator.send_signal(signal.SIGSTOP)
     plan = stage.newest('plan')

@@ -158,6 +158,12 @@ def test_empty_instruction_is_refused(scene):
     assert not reply.accepted and 'expected words' in reply.reason and outputs == ()
 
 
+def test_an_endless_instruction_is_refused(scene):
+    s = scene()
+    reply, outputs = s.run.bridge.set_instruction('pick ' * 2000, s.run.clock.now())
+    assert not reply.accepted and 'got 10000 characters' in reply.reason and outputs == ()
+
+
 def test_nothing_moves_without_being_asked(scene):
     s = scene(bridge={'is_autostarted': False})
     s.finish()

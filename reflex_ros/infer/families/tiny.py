@@ -83,8 +83,8 @@ class TinyPolicy:
         wanted = self.network.config.instruction_tokens
         if len(ids) != wanted:
             raise ConfigError(
-                f'instruction cannot be used {text!r}: got {len(ids)} tokens, expected at most '
-                f'{wanted}. Use a shorter instruction.'
+                f'instruction cannot be used {text!r:.60}: got {len(ids)} tokens, expected at '
+                f'most {wanted}. Use a shorter instruction.'
             )
         return ids
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from reflex_ros.core.clock import MS, S
+from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.probe import CostModel, ModelProbe, constant_costs
 from reflex_ros.core.types import Frame, Task
 from reflex_ros.stages.encoder import EncoderConfig, EncoderStage
@@ -203,6 +204,25 @@ def test_an_instruction_is_encoded_once_per_epoch(bench):
         b.frame('front', 40 * i, value=i)
         b.step(40 * i)
     assert recorder.calls == [('task 7', 7), ('front',), ('front',), ('task 8', 8), ('front',)]
+
+
+def test_an_instruction_that_the_policy_refuses_makes_no_block_and_is_named(bench):
+    class Refusing(Recorder):
+        def instruction(self, text, epoch, probe):
+            if len(text) > 10:
+                raise ConfigError('instruction cannot be used: got 99 tokens, expected 8.')
+            super().instruction(text, epoch, probe)
+
+    b = bench(('front',), encoder=Refusing())
+    b.stage.on_task(Task(1, T0, 8, 'a text that is far too long'))
+    for ms in (0, 40):
+        b.frame('front', ms, value=ms)
+        assert b.step(ms) is None
+    assert b.status().dropped == 2 and 'got 99 tokens' in b.status().reason
+    b.stage.on_task(Task(2, T0, 9, 'short'))
+    b.frame('front', 80, value=80)
+    assert b.step(80) is not None
+    assert b.status().reason == ''
 
 
 def test_status_says_busy_while_a_step_runs(bench):
