@@ -6,6 +6,7 @@ context belongs to the thread that renders first.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -118,8 +119,18 @@ class _Pixels:
         return self._buffer[::-1].copy()
 
     def close(self) -> None:
+        """Free the resources in the context that they belong to, never in another rig's."""
+        if self._context is None:
+            return
+        context, self._context = self._context, None
+        context.make_current()
         self._gpu.free()
-        self._context.free()
+        context.free()
+
+    def __del__(self) -> None:
+        """Do what ``close`` does: left to themselves the resources go in whatever is current."""
+        with contextlib.suppress(Exception):
+            self.close()
 
 
 def _check_size(model: mujoco.MjModel, size: tuple[int, int]) -> tuple[int, int]:

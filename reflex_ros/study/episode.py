@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,7 @@ from reflex_ros.stages.virtual import VirtualConfig, VirtualRun
 
 if TYPE_CHECKING:
     from reflex_ros.core.param_table import Value
-    from reflex_ros.core.types import SimEvent
+    from reflex_ros.core.types import ByteArray, SimEvent
     from reflex_ros.stages.models import ChunkModel, FrameEncoder
 
 SIM_DRIVES: Mapping[str, Value] = MappingProxyType({
@@ -105,7 +107,7 @@ class Episode:
 def run_episode(spec: EpisodeSpec, *, model: ChunkModel | None = None,
                 encoder: FrameEncoder | None = None,
                 costs: Mapping[str, Cost] | None = None,
-                edit_image: Callable[[np.ndarray], np.ndarray] | None = None) -> Episode:
+                edit_image: Callable[[ByteArray], ByteArray] | None = None) -> Episode:
     """Run one episode.
 
     Args:
@@ -128,26 +130,33 @@ def run_episode(spec: EpisodeSpec, *, model: ChunkModel | None = None,
         ),
         seed=spec.seed, duration_ns=round(spec.duration_s * S),
     )
-    run = VirtualRun(
-        config, world=world, limits=limits_from(params),
-        model=model or OraclePolicy(make_chunk_expert), encoder=encoder,
-        render=None if encoder is None else _renderer(world, spec, edit_image),
-    )
-    log = run.run()
+    with _renderer(world, spec, edit_image, is_needed=encoder is not None) as render:
+        run = VirtualRun(
+            config, world=world, limits=limits_from(params),
+            model=model or OraclePolicy(make_chunk_expert), encoder=encoder, render=render,
+        )
+        log = run.run()
     return _result(spec, log, run.policy.fallbacks, config.bridge.period_ns)
 
 
-def _renderer(world: World, spec: EpisodeSpec,
-              edit: Callable[[np.ndarray], np.ndarray] | None) -> Callable[[str], np.ndarray]:
+@contextmanager
+def _renderer(world: World, spec: EpisodeSpec, edit: Callable[[ByteArray], ByteArray] | None, *,
+              is_needed: bool) -> Iterator[Callable[[str], ByteArray] | None]:
+    """Return a function that renders a camera now, None if no images are needed."""
+    if not is_needed:
+        yield None
+        return
     rig = CameraRig(world.model_xml, cameras=('main',), seed=spec.seed)
-    frames = {'main': 0}
+    frames = count(1)
 
-    def render(camera: str) -> np.ndarray:
-        frames[camera] += 1
-        image = rig.render(world.snapshot(), camera, frames[camera])
+    def render(camera: str) -> ByteArray:
+        image = rig.render(world.snapshot(), camera, next(frames))
         return image if edit is None else edit(image)
 
-    return render
+    try:
+        yield render
+    finally:
+        rig.close()
 
 
 def _result(spec: EpisodeSpec, log: RunLog, fallbacks: int, period_ns: int) -> Episode:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import threading
 
 import numpy as np
@@ -132,3 +133,29 @@ def test_a_machine_without_opengl_is_told_what_to_install(monkeypatch, world):
     monkeypatch.setattr(cameras, 'choose_backend', lambda: 'osmesa')
     with pytest.raises(ConfigError, match='Install libegl1'):
         CameraRig(world.model_xml).render(world.snapshot(), 'main', 0)
+
+
+def test_a_forgotten_rig_takes_nothing_from_a_living_one():
+    """Its resources once were freed in the context of the other: the target vanished from it."""
+    world = World('follow', seed=1)
+    forgotten = CameraRig(world.model_xml)
+    forgotten.render(world.snapshot(), 'main', 1)
+    cycle = [forgotten]
+    cycle.append(cycle)
+    living = CameraRig(world.model_xml)
+    before = living.render(world.snapshot(), 'main', 1)
+    del forgotten, cycle
+    gc.collect()
+    after = living.render(world.snapshot(), 'main', 1)
+    living.close()
+    assert np.array_equal(before, after)
+
+
+def test_closing_a_rig_takes_nothing_from_a_living_one():
+    world = World('follow', seed=1)
+    first, second = CameraRig(world.model_xml), CameraRig(world.model_xml)
+    first.render(world.snapshot(), 'main', 1)
+    before = second.render(world.snapshot(), 'main', 1)
+    first.close()
+    assert np.array_equal(before, second.render(world.snapshot(), 'main', 1))
+    second.close()
