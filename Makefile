@@ -15,7 +15,7 @@ DURATION ?=
 SEED ?=
 VIEW ?=
 PYTEST_ARGS ?=
-PYTHON3 ?= $(BIN)/python
+PYTHON3 ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 
 .PHONY: help setup demo test numpy1 lint type docs soak gpu clean
 
