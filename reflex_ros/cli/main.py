@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from reflex_ros.core.errors import EXIT_DONE, EXIT_INPUT, ReflexError
+from reflex_ros.core.errors import EXIT_DONE, EXIT_INPUT, EXIT_INTERRUPTED, ReflexError
 
 
 def commands() -> list[str]:
@@ -20,7 +20,7 @@ def commands() -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return 0 done, 2 wrong input, 3 arm or bridge, 4 node lost."""
+    """Run one command; return its exit code (``docs/faults.md``)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ('-h', '--help'):
         print(_overview())
@@ -40,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ReflexError as error:
         print(f'{type(error).__name__}: {error}', file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        # a running graph takes the signal itself; here nothing was started, or it has ended
+        print('reflex-ros: interrupted', file=sys.stderr)
+        return EXIT_INTERRUPTED
 
 
 def _overview() -> str:

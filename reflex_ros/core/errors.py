@@ -24,6 +24,7 @@ EXIT_DONE = 0
 EXIT_INPUT = 2
 EXIT_ARM = 3
 EXIT_NODE_LOST = 4
+EXIT_INTERRUPTED = 130
 
 
 class ReflexError(Exception):

@@ -70,6 +70,15 @@ def test_the_demonstration_refuses_wrong_numbers(options, capsys):
     assert options[0] in capsys.readouterr().err
 
 
+def test_an_interrupted_command_ends_without_a_traceback(tmp_path, capsys, monkeypatch):
+    def interrupt(run):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr('reflex_ros.bringup.ending.report', interrupt)
+    assert main(['report', str(tmp_path)]) == 130
+    assert capsys.readouterr().err == 'reflex-ros: interrupted\n'
+
+
 def test_a_folder_without_records_has_no_report(tmp_path, capsys):
     assert main(['report', str(tmp_path)]) == 2
     assert 'nothing was recorded' in capsys.readouterr().out
