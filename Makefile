@@ -60,4 +60,4 @@ gpu: $(BIN)/reflex-ros  ## tests that need an NVIDIA GPU
 
 clean:  ## remove caches and build folders (the virtual environment and runs/ stay)
 	rm -rf build install log .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
-	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+	find . -path './$(VENV)*' -prune -o -name __pycache__ -type d -exec rm -rf {} +
