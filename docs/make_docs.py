@@ -39,8 +39,8 @@ NODES = {
     SIMULATOR: 'simulated arm behind CAN, cameras, truth',
 }
 """What each node does; its groups of parameters come from their table."""
-PREDICTED = {'chunk.state_source': 'predicted', 'chunk.row0': 'first_execution'}
-"""What the preset of ``reflex`` does; its row needs no further words."""
+MEASURED = {'chunk.state_source': 'measured', 'chunk.row0': 'observation'}
+"""What ``reflex`` does with ``tiny``; its row needs no further words."""
 
 
 def build(root: Path) -> dict[Path, str]:
@@ -107,7 +107,8 @@ def tiny_success(result: Mapping[str, Any]) -> list[str]:
         rows.setdefault(_cell_name(cell), {})[cell['delay_ms']] = _success(cell)
     config = result['config']
     head = (f'Success in % (95 % interval): the tool point stays within '
-            f'{1e3 * config["tolerance_m"]:.0f} mm of a target that moves and jumps; '
+            f'{1e3 * config["tolerance_m"]:.0f} mm of a target that always moves and jumps, '
+            'for at least 80 % of the time from 1 s after a jump; '
             f'{config["seeds"]} unseen seeds of {config["duration_s"]:g} s, virtual clock.')
     table = [[name, *(found.get(delay, '') for delay in delays)] for name, found in rows.items()]
     return [head, '', *_table(['mode', *(f'{delay:g} ms' for delay in delays)], table)]
@@ -118,7 +119,7 @@ def _cell_name(cell: Mapping[str, Any]) -> str:
         return {'black': 'control: black images', 'hold': 'control: arm held'}[cell['edit']]
     params = {key: value for key, value in cell['params'].items() if value != 'preset'}
     name = f'`{cell["mode"]}`, {cell["execute_steps"]} steps'
-    if params and params != PREDICTED:
+    if params and params != MEASURED:
         name += ', ' + ', '.join(f'{key.split(".")[1]} {value}' for key, value in params.items())
     return name
 

@@ -80,7 +80,8 @@ CHUNK = (
               choices=(PRESET, 'continuous', 'threshold', 'overlap', 'settled')),
     ParamSpec('chunk.stitch', PRESET, '', 'How a new chunk joins the running one.',
               (BRIDGE, POLICY), choices=(PRESET, 'replace', 'blend', 'rtc')),
-    ParamSpec('chunk.state_source', PRESET, '', 'State that conditions an inference.',
+    ParamSpec('chunk.state_source', PRESET, '', 'State that conditions an inference. The preset '
+              'of `reflex` is the predicted one; `tiny` follows better from the measured one.',
               (BRIDGE, ENCODER, POLICY), choices=(PRESET, 'measured', 'predicted')),
     ParamSpec('chunk.row0', PRESET, '', 'Instant of row 0. The preset follows the state; the '
               'mixed pairs are ablations that count the delay twice or not at all.', (POLICY,),

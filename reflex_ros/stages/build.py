@@ -35,6 +35,9 @@ Params = Mapping[str, 'Value']
 
 DEFAULT_EXECUTE_STEPS = MappingProxyType({'oracle': 5, 'tiny': 5})
 """Rows used before replacement where neither the parameters nor a checkpoint say."""
+DEFAULT_STATE_SOURCE = MappingProxyType({'tiny': 'measured'})
+"""State in mode ``reflex`` for policies that follow better from the measured state: the table of
+``study.tiny_table`` compares both."""
 FALLBACK_EXECUTE_STEPS = 10
 LEDGER_FILE = 'ledger.bin'
 
@@ -79,6 +82,8 @@ def switches_from(params: Params) -> Switches:
 
     entry, stitch = chosen('chunk.entry'), chosen('chunk.stitch')
     source = chosen('chunk.state_source')
+    if source is None and params['chunk.mode'] == Mode.REFLEX.value:
+        source = DEFAULT_STATE_SOURCE.get(cast('str', params.get('policy.name', '')))
     return switches(
         Mode(params['chunk.mode']),
         entry=Entry(entry) if entry else None,

@@ -18,6 +18,7 @@ from reflex_ros.core.probe import Cost, constant_costs
 from reflex_ros.core.summary import LedgerSummary, summarise
 from reflex_ros.sim.cameras import CameraRig
 from reflex_ros.sim.experts import make_chunk_expert
+from reflex_ros.sim.tasks import make_task
 from reflex_ros.sim.tasks.score import FollowScore, SegmentScore
 from reflex_ros.sim.world import World
 from reflex_ros.stages.build import bridge_config, limits_from, policy_config
@@ -49,6 +50,7 @@ class EpisodeSpec:
     Attributes:
         mode: ``sync``, ``async_naive`` or ``reflex``. ``execute_steps``: rows per chunk.
         delay_ms: Injected delay. ``seed``: seed of world, costs and camera phase.
+        kinds: Ways in which the target may move, () for the task's own mix.
         task: Task of the world. ``duration_s``: its length.
         tolerance_m: Distance within which the target counts as followed.
         params: Further parameters by name.
@@ -60,6 +62,7 @@ class EpisodeSpec:
     delay_ms: float = 0.0
     seed: int = 0
     task: str = 'jump'
+    kinds: tuple[str, ...] = ()
     duration_s: float = 8.0
     tolerance_m: float = 0.03
     params: Mapping[str, Value] = field(default_factory=dict)
@@ -118,7 +121,8 @@ def run_episode(spec: EpisodeSpec, *, model: ChunkModel | None = None,
         edit_image: Changes every image before it is encoded (ablations).
     """
     params = spec.parameters()
-    world = World(spec.task, seed=spec.seed)
+    options = {'kinds': spec.kinds} if spec.kinds else {}
+    world = World(make_task(spec.task, **options), seed=spec.seed)
     phase = np.random.default_rng((spec.seed, 7)).integers(0, 40)
     config = VirtualConfig(
         bridge=replace(bridge_config(params, policy='tiny'), instruction='follow the target'),

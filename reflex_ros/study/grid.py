@@ -41,6 +41,7 @@ class Cell:
     edit: str = 'none'
     tolerance_m: float = 0.05
     task: str = 'jump'
+    kinds: tuple[str, ...] = ()
     duration_s: float = 8.0
     params: Mapping[str, Value] = field(default_factory=dict)
 
@@ -51,8 +52,8 @@ class Cell:
             params['run.autostart'] = False
         return EpisodeSpec(
             mode=self.mode, execute_steps=self.execute_steps, delay_ms=self.delay_ms, seed=seed,
-            task=self.task, duration_s=self.duration_s, tolerance_m=self.tolerance_m,
-            params=params,
+            task=self.task, kinds=self.kinds, duration_s=self.duration_s,
+            tolerance_m=self.tolerance_m, params=params,
         )
 
 

@@ -17,9 +17,11 @@ from reflex_ros.study.results import write_result
 
 DELAYS_MS = (0, 60, 100, 200)
 FIRST_SEED = 5000
+KINDS = ('normal',)
+"""The target never rests: a policy that is late is seen to be late."""
 PAIRS = MappingProxyType({
-    'predicted_execution': {'chunk.state_source': 'predicted', 'chunk.row0': 'first_execution'},
     'measured_observation': {'chunk.state_source': 'measured', 'chunk.row0': 'observation'},
+    'predicted_execution': {'chunk.state_source': 'predicted', 'chunk.row0': 'first_execution'},
     'measured_execution': {'chunk.state_source': 'measured', 'chunk.row0': 'first_execution'},
     'predicted_observation': {'chunk.state_source': 'predicted', 'chunk.row0': 'observation'},
 })
@@ -31,7 +33,7 @@ def cells(policy: str, *, duration_s: float, sync_steps: int = 10) -> list[Cell]
     def cell(name: str, mode: str, delay: float, **changes: Any) -> Cell:
         steps = sync_steps if mode == 'sync' else 5
         return Cell(f'{name}@{delay}', mode, steps, delay, policy=policy, duration_s=duration_s,
-                    **changes)
+                    kinds=KINDS, **changes)
 
     def pair(name: str) -> list[Cell]:
         return [cell(f'reflex:{name}', 'reflex', delay, params=PAIRS[name])
@@ -62,8 +64,9 @@ def main(args: Sequence[str] | None = None) -> int:
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
     rows = run_grid(grid, seeds, options.journal, workers=options.workers)
     summary = [summarise_cell(cell, rows) for cell in grid]
-    config = {'duration_s': options.duration, 'tolerance_m': 0.05, 'first_seed': FIRST_SEED,
-              'seeds': options.seeds, 'checkpoint': Path(options.checkpoint).name}
+    config = {'kinds': list(KINDS), 'duration_s': options.duration, 'tolerance_m': 0.05,
+              'first_seed': FIRST_SEED, 'seeds': options.seeds,
+              'checkpoint': Path(options.checkpoint).name}
     path = write_result(options.out, 'tiny', config=config, summary=summary, unit='share',
                         n=options.seeds)
     print(path)

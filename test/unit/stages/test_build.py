@@ -123,3 +123,11 @@ def test_a_ledger_is_made_once_and_continued_after_that(tmp_path):
 def test_without_a_folder_there_is_no_ledger():
     assert not build.has_ledger('')
     assert build.open_ledger('', ManualClock().now(), period_ns=1, joint_names=()) is None
+
+
+def test_reflex_uses_the_state_that_a_policy_follows_best_from():
+    source = {name: build.switches_from(params(policy__name=name)).state_source
+              for name in ('tiny', 'oracle')}
+    assert source == {'tiny': StateSource.MEASURED, 'oracle': StateSource.PREDICTED}
+    asked = params(policy__name='tiny', chunk__state_source='predicted')
+    assert build.switches_from(asked).state_source is StateSource.PREDICTED
