@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reflex_ros.core.clock import Clock
     from reflex_ros.core.limits import JointLimits
 
-QUERY_ATTEMPTS = 5
+QUERY_ATTEMPTS = 10
 ANSWER_NS = 100 * MS
 COMPLETE_NS = 2_000 * MS
 """Time for every cyclic id to be heard; a busy computer may hear nothing for a while."""

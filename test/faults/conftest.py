@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import subprocess
 import sys
@@ -13,9 +14,11 @@ import yaml
 
 from reflex_ros.core.types import JOINT_NAMES
 
+PRCTL = ctypes.CDLL(None).prctl
+PR_SET_PDEATHSIG = 1
+"""Nodes end with the tests, also when those are killed."""
 PATIENCE_S = 30.0
 """Longest wait for anything on a busy machine; nothing judges how long it took."""
-POSE_ID = 0x155
 MOTION_IDS = (0x155, 0x156, 0x157)
 """CAN ids of the joint targets."""
 
@@ -40,8 +43,9 @@ class NodeProcess:
                    '--params-file', str(params_file)]
         command += ['-r', f'__ns:=/{namespace}'] if namespace else []
         with open(log, 'wb') as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT,
-                                            stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                preexec_fn=lambda: PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM))
 
     @property
     def text(self):
@@ -87,7 +91,7 @@ class Stage:
 
         values = {'run.folder': str(self.folder), 'arm.port': self.port,
                   'policy.name': 'oracle', 'simulator.task': 'follow',
-                  'control.realtime_priority': 0, 'safety.feedback_timeout_s': 1.0}
+                  'safety.feedback_timeout_s': 1.0}
         self._started += 1
         path = self.folder / f'{name}-{self._started}.yaml'
         chosen = effective([config_file('sim.yaml')], {**values, **changes})
