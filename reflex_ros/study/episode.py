@@ -50,6 +50,7 @@ class EpisodeSpec:
     Attributes:
         mode: ``sync``, ``async_naive`` or ``reflex``. ``execute_steps``: rows per chunk.
         delay_ms: Injected delay. ``seed``: seed of world, costs and camera phase.
+        policy: Family of the policy; decides its presets.
         kinds: Ways in which the target may move, () for the task's own mix.
         task: Task of the world. ``duration_s``: its length.
         tolerance_m: Distance within which the target counts as followed.
@@ -61,6 +62,7 @@ class EpisodeSpec:
     execute_steps: int = 5
     delay_ms: float = 0.0
     seed: int = 0
+    policy: str = 'oracle'
     task: str = 'jump'
     kinds: tuple[str, ...] = ()
     duration_s: float = 8.0
@@ -77,6 +79,7 @@ class EpisodeSpec:
         delay_s = self.delay_ms / 1e3
         chosen: dict[str, Value] = {
             **SIM_DRIVES,
+            'policy.name': self.policy,
             'chunk.mode': self.mode,
             'chunk.execute_steps': self.execute_steps,
             'delay.injected_s': delay_s,

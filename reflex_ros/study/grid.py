@@ -51,7 +51,8 @@ class Cell:
         if self.edit == 'hold':
             params['run.autostart'] = False
         return EpisodeSpec(
-            mode=self.mode, execute_steps=self.execute_steps, delay_ms=self.delay_ms, seed=seed,
+            policy='oracle' if self.policy == 'oracle' else 'tiny', mode=self.mode,
+            execute_steps=self.execute_steps, delay_ms=self.delay_ms, seed=seed,
             task=self.task, kinds=self.kinds, duration_s=self.duration_s,
             tolerance_m=self.tolerance_m, params=params,
         )
