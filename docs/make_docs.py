@@ -109,9 +109,15 @@ def tiny_success(result: Mapping[str, Any]) -> list[str]:
     head = (f'Success in % (95 % interval): the tool point stays within '
             f'{1e3 * config["tolerance_m"]:.0f} mm of a target that always moves and jumps, '
             'for at least 80 % of the time from 1 s after a jump; '
-            f'{config["seeds"]} unseen seeds of {config["duration_s"]:g} s, virtual clock.')
+            f'{_seeds(cells, config)} unseen seeds of {config["duration_s"]:g} s, virtual clock.')
     table = [[name, *(found.get(delay, '') for delay in delays)] for name, found in rows.items()]
     return [head, '', *_table(['mode', *(f'{delay:g} ms' for delay in delays)], table)]
+
+
+def _seeds(cells: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
+    """Return how many seeds the cells have, as a range where they differ."""
+    counts = {int(cell.get('episodes', config['seeds'])) for cell in cells}
+    return f'{min(counts)} to {max(counts)}' if len(counts) > 1 else str(max(counts))
 
 
 def _cell_name(cell: Mapping[str, Any]) -> str:
