@@ -134,11 +134,16 @@ def summarise_cell(cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
         'mean_error_mm': 1e3 * float(np.mean(errors)) if errors else None,
         'stall_ratio': _mean(own, 'stall_ratio'), 'stalled_chunks': _mean(own, 'stalled_chunks'),
         'uncovered_share': _mean(own, 'uncovered_share'),
-        'reaction_ms': quantiles([r['reaction_ms'] for r in own if r['reaction_ms'] is not None]),
+        'reaction_ms': quantiles(_numbers(own, 'reaction_ms')),
         'seam_mrad': 1e3 * _mean(own, 'seam_rad'), 'fallbacks': sum(r['fallbacks'] for r in own),
     }
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
-    values = [row[key] for row in rows if row[key] is not None and not np.isnan(row[key])]
+    values = _numbers(rows, key)
     return float(np.mean(values)) if values else float('nan')
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    """Return the values that are there: an arm that holds still never reacts."""
+    return [row[key] for row in rows if row[key] is not None and not np.isnan(row[key])]
