@@ -54,7 +54,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--checkpoint', default='reflex_ros/data/tiny')
     parser.add_argument('--seeds', type=int, default=100)
-    parser.add_argument('--duration', type=float, default=8.0, help='length of an episode, s')
+    parser.add_argument('--duration', type=float, default=4.0, help='length of an episode, s')
     parser.add_argument('--workers', type=int, default=2)
     parser.add_argument('--out', type=Path, default=Path('results/tiny'))
     parser.add_argument('--journal', type=Path, default=Path('runs/tiny_table.jsonl'))
