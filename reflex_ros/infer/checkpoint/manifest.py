@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from reflex_ros.core.errors import ModelError
@@ -11,10 +12,16 @@ from reflex_ros.core.errors import ModelError
 MANIFEST = 'manifest.json'
 
 
+def hash_file(file: Path) -> str:
+    """Return the SHA-256 of a file, read in parts."""
+    with file.open('rb') as stream:
+        return hashlib.file_digest(stream, 'sha256').hexdigest()
+
+
 def hash_folder(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file below ``folder`` but the manifest, by relative name."""
     return {
-        file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        file.relative_to(folder).as_posix(): hash_file(file)
         for file in sorted(folder.rglob('*'))
         if file.is_file() and file.name != MANIFEST
     }
@@ -52,3 +59,46 @@ def verify_manifest(folder: Path) -> dict[str, str]:
                 f'expected {recorded.get(name, "no such file")}. Copy the checkpoint again.'
             )
     return found
+
+
+def hash_or_verify(folder: Path, files: Sequence[Path]) -> dict[str, str]:
+    """Return the SHA-256 of some files of a folder, by relative name where they are inside.
+
+    A manifest in the folder is verified: what it records must be so, and each of the files must
+    be in it.
+
+    Raises:
+        ModelError: A file is missing, not recorded or has changed, or the manifest is damaged.
+    """
+    hashes = {_name(folder, file): hash_file(file) for file in files}
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return hashes
+    recorded = _recorded(manifest)
+    inside = {_name(folder, file) for file in files if file.is_relative_to(folder)}
+    for name in sorted({*recorded, *inside}):
+        file = folder / name
+        got = hashes.get(name) or (hash_file(file) if file.is_file() else 'no file')
+        if recorded.get(name) != got:
+            raise ModelError(
+                f'checkpoint is damaged {file}: got sha256 {got}, expected '
+                f'{recorded.get(name, "no such file")} ({MANIFEST}). Copy the checkpoint again.'
+            )
+    return hashes
+
+
+def _recorded(manifest: Path) -> dict[str, str]:
+    try:
+        recorded = json.loads(manifest.read_text()).get('sha256')
+    except (ValueError, AttributeError):
+        recorded = None
+    if not isinstance(recorded, dict) or any('..' in Path(name).parts for name in recorded):
+        raise ModelError(
+            f'checkpoint is damaged {manifest}: got no sha256 by file, expected an object of '
+            'them. Copy the checkpoint again, or remove this file.'
+        )
+    return recorded
+
+
+def _name(folder: Path, file: Path) -> str:
+    return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name

@@ -13,6 +13,8 @@ from reflex_ros.core.errors import ModelError
 
 Shape = tuple[int, ...]
 HINT = 'Use a complete checkpoint of this network.'
+PART = 1 << 22
+"""Numbers that are checked at once."""
 
 
 def read_tensors(file: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]:
@@ -33,7 +35,7 @@ def read_tensors(file: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]
             f'checkpoint cannot be read {file}: got {error}, expected a safetensors file. {HINT}'
         ) from error
     for name, value in tensors.items():
-        _check_finite(file, name, value)
+        check_finite(file, name, value)
     return tensors
 
 
@@ -56,13 +58,21 @@ def _check_shapes(file: Path, found: Mapping[str, Shape], expected: Mapping[str,
         )
 
 
-def _check_finite(file: Path, name: str, value: Tensor) -> None:
+def check_finite(file: Path, name: str, value: Tensor) -> None:
+    """Refuse a tensor that holds anything but finite floating-point numbers.
+
+    Reads the tensor in parts, so that a large one needs no second copy's worth of memory.
+
+    Raises:
+        ModelError: Names the tensor.
+    """
     if not value.is_floating_point():
         raise ModelError(
             f'checkpoint does not fit {file} tensor {name}: got {value.dtype}, expected a '
             f'floating-point type. {HINT}'
         )
-    if bad := int((~torch.isfinite(value)).sum()):
+    parts = value.reshape(-1).split(PART)
+    if bad := sum(int((~torch.isfinite(part)).sum()) for part in parts):
         raise ModelError(
             f'checkpoint is damaged {file} tensor {name}: got {bad} of {value.numel()} values '
             f'that are not finite, expected none. {HINT}'

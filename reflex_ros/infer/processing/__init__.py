@@ -1,0 +1,1 @@
+"""Everything between a robot's numbers and a pretrained network's: as the checkpoint saved it."""
