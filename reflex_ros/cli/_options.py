@@ -23,6 +23,17 @@ def non_negative(text: str) -> float:
     return value
 
 
+def positive_int(text: str) -> int:
+    """Return a whole number > 0."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f'got {text}, expected a whole number > 0')
+    return value
+
+
 def _number(text: str) -> float:
     try:
         value = float(text)

@@ -72,6 +72,27 @@ def attend(parts: Sequence[Part]) -> Tensor:
     return sum_of([weigh(piece, part.value) for piece, part in pieces]).transpose(1, 2)
 
 
+def attend_all(
+    query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, is_wide: bool = False
+) -> Tensor:
+    """Return the attention output ``[batch, tokens, heads, head_dim]`` over one set of keys.
+
+    Args:
+        query: ``[batch, tokens, heads, head_dim]``.
+        key, value: ``[batch, keys, kv_heads, head_dim]``.
+        mask: ``bool[batch or 1, tokens, keys]``, True = seen; None = all. A row that sees nothing
+            (padding) becomes the mean of all values: finite, and read by nobody.
+        is_wide: Logits from float32 queries and keys; else the product has their own type.
+    """
+    if is_wide:
+        wide = torch.promote_types(query.dtype, torch.float32)
+        query, key = query.to(wide), key.to(wide)
+    scores = logits(query, key)
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None], torch.finfo(scores.dtype).min)
+    return weigh(torch.softmax(scores, -1).to(value.dtype), value).transpose(1, 2)
+
+
 def partial(part: Part) -> Partial:
     """Return the unnormalised softmax of one partition; an empty one weighs nothing."""
     if part.key.shape[1] == 0:

@@ -40,4 +40,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         cos, sin: ``[..., head_dim]`` of ``phases``, broadcast against the leading shape of ``x``.
     """
     first, second = x.chunk(2, -1)
-    return torch.addcmul(x * cos, torch.cat((second, first), -1), sin)
+    swapped = torch.cat((second, first), -1)
+    if x.dtype is torch.bfloat16:  # published checkpoints round each product
+        return x * cos + swapped * sin
+    return torch.addcmul(x * cos, swapped, sin)

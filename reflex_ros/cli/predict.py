@@ -1,0 +1,43 @@
+"""Compute actions once, without ROS: arrays in, arrays out.
+
+IN.npz holds raw_u8/<camera> uint8 [B,3,H,W], raw_state [B,joints] in the checkpoint's units, task
+[B] and, if wanted, noise [B,chunk,32]. OUT.npz gets actions, actions_unnormalized, v_t, prefix_k,
+prefix_v, prefix_pad_masks and stage_s/<stage> (seconds).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reflex_ros.cli._options import positive_int
+from reflex_ros.core.errors import EXIT_DONE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument('checkpoint', type=Path, help='checkpoint folder')
+    parser.add_argument('--input', type=Path, required=True, metavar='IN.npz')
+    parser.add_argument('--output', type=Path, required=True, metavar='OUT.npz')
+    parser.add_argument('--dtype', choices=('float32', 'bfloat16', 'float64'),
+                        help="of the language model (default: the checkpoint's)")
+    parser.add_argument('--cache', choices=('partitioned', 'full'), default='partitioned',
+                        help='reuse the prefix in every step (default) or recompute it')
+    parser.add_argument('--layout', choices=('reference', 'compact'), default='reference',
+                        help='keep every pad (default) or drop them, as the nodes do')
+    parser.add_argument('--steps', type=positive_int, metavar='N',
+                        help="denoise steps (default: the checkpoint's)")
+    parser.add_argument('--seed', type=int, default=0, help='of the noise, if IN.npz has none')
+    parser.add_argument('--threads', type=positive_int, default=1, help='of torch (default 1)')
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compute and say what was written."""
+    from reflex_ros.study.predict import Options, predict_file
+
+    how = Options(options.dtype, options.cache, options.layout, options.steps,
+                  options.seed, options.threads)
+    result = predict_file(options.checkpoint, options.input, options.output, how)
+    rows, chunk, joints = result.physical.shape
+    print(f'{options.output}: {rows} x {chunk} actions of {joints} joints')
+    return EXIT_DONE

@@ -1,0 +1,61 @@
+"""Where keys and values of a prefix live, and how a suffix joins them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Cache(Protocol):
+    """Keys and values of all layers, ``[batch, rows, kv_heads, head_dim]`` each."""
+
+    def rows(self, layer: int, end: int) -> tuple[Tensor, Tensor]:
+        """Return keys and values of the first ``end`` rows of a layer, without copying."""
+
+    def append(self, layer: int, at: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the first ``at`` rows of a layer followed by the given ones."""
+
+
+class StaticCache:
+    """One buffer with free rows behind the prefix: new rows are written there, nothing is joined.
+
+    Args:
+        kv: ``[layers, 2, batch, rows, kv_heads, head_dim]``, keys first; used as it is.
+    """
+
+    def __init__(self, kv: Tensor) -> None:
+        self.kv = kv
+
+    def rows(self, layer: int, end: int) -> tuple[Tensor, Tensor]:
+        """Return views of the buffer."""
+        key, value = self.kv[layer, :, :, :end]
+        return key, value
+
+    def append(self, layer: int, at: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the rows into the buffer and return views of it."""
+        end = at + key.shape[1]
+        self.kv[layer, 0, :, at:end] = key
+        self.kv[layer, 1, :, at:end] = value
+        return self.rows(layer, end)
+
+
+class JoinedCache:
+    """A finished prefix that is concatenated with the suffix in every layer and step.
+
+    Args:
+        kv: As in ``StaticCache``; not modified.
+    """
+
+    def __init__(self, kv: Tensor) -> None:
+        self._static = StaticCache(kv)
+
+    def rows(self, layer: int, end: int) -> tuple[Tensor, Tensor]:
+        """Return views of the prefix."""
+        return self._static.rows(layer, end)
+
+    def append(self, layer: int, at: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Return new tensors with the rows behind the prefix."""
+        before = self.rows(layer, at)
+        return torch.cat((before[0], key), 1), torch.cat((before[1], value), 1)

@@ -1,0 +1,95 @@
+"""What Pi0 and Pi0.5 share: image tower, language model, action expert and the prefix pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from reflex_ros.infer.cache import StaticCache
+from reflex_ros.infer.decoder import Layer, Norm, Pass, Style, gelu_tanh, run
+from reflex_ros.infer.snapshot import Positions, Prefix, positions_of, valid_mask
+from reflex_ros.infer.vision import Siglip
+from reflex_ros.infer.weights import Weights
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reflex_ros.infer.checkpoint.sizes import Sizes
+    from reflex_ros.infer.reuse import Reuse
+
+EPS = 1e-6
+
+
+class PaliGemma:
+    """SigLIP, projector and the two Gemma stacks.
+
+    Args:
+        tensors: Weights by canonical name, in the types of ``plan.cast``.
+        sizes: Of the checkpoint.
+        reuse: Switches.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse) -> None:
+        root = Weights(tensors, 'paligemma_with_expert.')
+        vlm, expert = root.at('paligemma.model'), root.at('gemma_expert.model')
+        style = Style(
+            sizes.heads, sizes.kv_heads, sizes.head_dim, eps=EPS, weight_offset=1.0,
+            activation=gelu_tanh, is_rope_wide=False, packed=reuse.packed,
+        )  # fmt: skip
+        self._tower = Siglip(
+            vlm.at('vision_tower.vision_model'),
+            layers=sizes.vision_depth, heads=sizes.vision_heads, patch=sizes.patch,
+        )  # fmt: skip
+        self._projector = vlm.linear('multi_modal_projector.linear')
+        self._words = vlm['language_model.embed_tokens.weight']
+        self._vlm = _stack(vlm.at('language_model'), sizes.depth, style)
+        self.expert = _stack(expert, sizes.expert_depth, style)
+        self.expert_norm = Norm(expert.at('norm'), style)
+        self.sizes, self.reuse = sizes, reuse
+        self.camera_tokens = (sizes.image // sizes.patch) ** 2
+        # the reference rounds its frequencies with the weights; trained so, they must stay so
+        is_half = self._words.dtype is torch.bfloat16
+        self.positions = Positions(
+            sizes.head_dim, self._words.dtype,
+            rate_dtype=torch.bfloat16 if is_half else torch.float64,
+        )  # fmt: skip
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of activations, keys and values."""
+        return self._words.dtype
+
+    def embed_camera(self, pixels: Tensor) -> Tensor:
+        """Return ``[batch, camera_tokens, width]``, in the type of the tower, not scaled."""
+        return self._projector(self._tower(pixels))
+
+    def embed_words(self, ids: Tensor) -> Tensor:
+        """Return ``[batch, tokens, width]``: rows of the table times sqrt(width)."""
+        scale = torch.tensor(self._words.shape[1] ** 0.5, dtype=self._words.dtype)
+        return self._words[ids] * scale
+
+    def new_cache(self, batch: int, rows: int) -> Tensor:
+        """Return an empty cache."""
+        sizes = self.sizes
+        shape = (sizes.depth, 2, batch, rows, sizes.kv_heads, sizes.head_dim)
+        return torch.zeros(shape, dtype=self.dtype)
+
+    def encode(
+        self, tokens: Tensor, valid: Tensor | None, kv: Tensor, state: Tensor | None = None
+    ) -> Prefix:
+        """Run images and language through the language model: one bidirectional block."""
+        length = tokens.shape[1]
+        how = Pass(
+            StaticCache(kv), 0, self.positions(positions_of(valid, length)),
+            mask=valid_mask(valid), is_last_kv_only=self.reuse.last_layer_kv,
+        )  # fmt: skip
+        run(self._vlm, tokens.to(self.dtype), how)
+        return Prefix(kv, length, valid)
+
+
+def _stack(weights: Weights, depth: int, style: Style) -> tuple[Layer, ...]:
+    return tuple(
+        Layer(weights.at(f'layers.{i}'), style, slot=i, is_cross=False) for i in range(depth)
+    )

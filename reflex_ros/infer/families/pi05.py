@@ -1,0 +1,91 @@
+"""Pi0.5: the state is text of the prefix, the flow time conditions every norm of the expert."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from reflex_ros.infer import flow
+from reflex_ros.infer.decoder import Modulation, Norm, Pass, run
+from reflex_ros.infer.families.action_tokens import embed_taus
+from reflex_ros.infer.families.paligemma import PaliGemma
+from reflex_ros.infer.snapshot import Prefix, suffix_cache
+from reflex_ros.infer.weights import Weights
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from reflex_ros.infer.checkpoint.config import PretrainedConfig
+    from reflex_ros.infer.checkpoint.sizes import Sizes
+    from reflex_ros.infer.reuse import Reuse
+
+
+class Pi05(PaliGemma):
+    """Network of a Pi0.5 checkpoint, see ``snapshot.SnapshotNetwork``.
+
+    Args:
+        tensors, sizes, reuse: See ``PaliGemma``.
+        config: Configuration of the checkpoint.
+    """
+
+    state_rows = 0
+    is_state_in_prefix = False
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse, config: PretrainedConfig
+    ) -> None:
+        super().__init__(tensors, sizes, reuse)
+        weights = Weights(tensors)
+        self.actions_in = weights.linear('action_in_proj')
+        self.velocity_out = weights.linear('action_out_proj')
+        self.chunk, self._config = config.chunk_size, config
+        self._time = weights.linear('time_mlp_in'), weights.linear('time_mlp_out')
+        layers = [norm for layer in self.expert for norm in layer.norms]
+        self._norms: Sequence[Norm] = (*layers, self.expert_norm)
+        self._tables: dict[tuple[float, ...], tuple[Tensor, ...]] = {}
+
+    def modulation_table(self, taus: tuple[float, ...]) -> tuple[Tensor, ...]:
+        """Return ``[steps, 3 * width]`` for each norm: all that the flow time does, ever."""
+        if taus not in self._tables:
+            self._tables[taus] = self.condition(taus)
+        return self._tables[taus]
+
+    def condition(self, taus: Sequence[float]) -> tuple[Tensor, ...]:
+        """Return ``[len(taus), 3 * width]`` for each norm of the expert, in order."""
+        x = embed_taus(taus, self._time[0].weight.shape[1], self._config)
+        for linear in self._time:
+            x = F.silu(linear(x))
+        return tuple(norm.dense(x) for norm in self._norms if norm.dense is not None)
+
+    def prepare(self, prefix: Prefix, state: Tensor, num_steps: int) -> Pi05Denoiser:
+        """Return the velocity field on a prefix; the state is in the prefix's text already."""
+        return Pi05Denoiser(self, prefix, num_steps)
+
+
+class Pi05Denoiser:
+    """Velocity field of one call, see ``snapshot.Denoiser``."""
+
+    def __init__(self, network: Pi05, prefix: Prefix, num_steps: int) -> None:
+        self._network, self._taus = network, flow.taus(num_steps)
+        positions = prefix.counts()[:, None] + torch.arange(network.chunk)
+        self._how = Pass(
+            suffix_cache(prefix, network.reuse), prefix.length, network.positions(positions),
+            mask=prefix.seen_by(network.chunk, None),
+        )  # fmt: skip
+
+    def velocity(self, x: Tensor, k: int) -> Tensor:
+        """Return the velocity of noisy actions ``x[batch, chunk, max_action_dim]`` at step k."""
+        network = self._network
+        *layers, last = self._modulations(k)
+        block = network.actions_in(x).to(network.dtype)
+        out = network.expert_norm(run(network.expert, block, self._how, layers), last)
+        return network.velocity_out(out)
+
+    def _modulations(self, k: int) -> list[Modulation]:
+        if self._network.reuse.time_table:
+            table = self._network.modulation_table(self._taus)
+            return [Modulation.of(rows[k : k + 1]) for rows in table]
+        return [Modulation.of(rows) for rows in self._network.condition([self._taus[k]])]

@@ -1,0 +1,182 @@
+"""SmolVLA: a causal expert that reads the language model in alternate ways, layer by layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from reflex_ros.core.errors import ModelError
+from reflex_ros.infer import flow
+from reflex_ros.infer.cache import StaticCache
+from reflex_ros.infer.decoder import Layer, Norm, Pass, Projected, Style, run
+from reflex_ros.infer.families.action_tokens import ActionTokens
+from reflex_ros.infer.snapshot import Positions, Prefix, positions_of, suffix_cache, valid_mask
+from reflex_ros.infer.vision import Siglip, pixel_shuffle
+from reflex_ros.infer.weights import Weights
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reflex_ros.infer.checkpoint.config import PretrainedConfig
+    from reflex_ros.infer.checkpoint.sizes import Sizes
+    from reflex_ros.infer.reuse import Reuse
+
+EPS = 1e-5
+
+
+class SmolVla:
+    """Network of a SmolVLA checkpoint, see ``snapshot.SnapshotNetwork``.
+
+    Args:
+        tensors: Weights by canonical name, in the types of ``plan.cast``.
+        sizes: Of the checkpoint.
+        reuse: Switches.
+        config: Configuration of the checkpoint.
+
+    Raises:
+        ModelError: The layers of expert and language model cannot be paired.
+    """
+
+    state_rows = 1
+    is_state_in_prefix = True
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse, config: PretrainedConfig
+    ) -> None:
+        root, weights = Weights(tensors, 'vlm_with_expert.'), Weights(tensors)
+        vlm, expert = root.at('vlm.model'), root.at('lm_expert')
+        style = Style(
+            sizes.heads, sizes.kv_heads, sizes.head_dim, eps=EPS, weight_offset=0.0,
+            activation=F.silu, is_rope_wide=True, packed=reuse.packed,
+        )  # fmt: skip
+        self._tower = Siglip(
+            vlm.at('vision_model'),
+            layers=sizes.vision_depth, heads=sizes.vision_heads, patch=sizes.patch,
+        )  # fmt: skip
+        self._connector = vlm.linear('connector.modality_projection.proj')
+        self._words = vlm['text_model.embed_tokens.weight']
+        self._vlm = tuple(
+            Layer(vlm.at(f'text_model.layers.{i}'), style, slot=i, is_cross=False)
+            for i in range(sizes.depth)
+        )
+        self.expert = _expert(expert, style, sizes, config.self_attn_every_n_layers)
+        self.expert_norm = Norm(expert.at('norm'), style)
+        self.state_in = weights.linear('state_proj')
+        self.tokens = ActionTokens(weights, config)
+        self.velocity_out = weights.linear('action_out_proj')
+        self.sizes, self.reuse, self.chunk = sizes, reuse, config.chunk_size
+        side = sizes.image // sizes.patch
+        self.camera_tokens = (side // sizes.scale_factor) ** 2
+        self.positions = Positions(
+            sizes.head_dim, torch.promote_types(self._words.dtype, torch.float32)
+        )
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of activations, keys and values."""
+        return self._words.dtype
+
+    def embed_camera(self, pixels: Tensor) -> Tensor:
+        """Return ``[batch, camera_tokens, width]``, scaled by sqrt(width)."""
+        tokens = self._connector(pixel_shuffle(self._tower(pixels), self.sizes.scale_factor))
+        return tokens * tokens.shape[-1] ** 0.5
+
+    def embed_words(self, ids: Tensor) -> Tensor:
+        """Return ``[batch, tokens, width]``: rows of the table times sqrt(width)."""
+        return self._words[ids] * self._words.shape[1] ** 0.5
+
+    def new_cache(self, batch: int, rows: int) -> Tensor:
+        """Return an empty cache."""
+        sizes = self.sizes
+        shape = (sizes.depth, 2, batch, rows, sizes.kv_heads, sizes.head_dim)
+        return torch.zeros(shape, dtype=self.dtype)
+
+    def encode(
+        self, tokens: Tensor, valid: Tensor | None, kv: Tensor, state: Tensor | None = None
+    ) -> Prefix:
+        """Run images and language through the language model: one bidirectional block.
+
+        Without ``state_once`` the state's token follows in the same pass, as a block of its own.
+        """
+        opens = None
+        if state is not None and not self.reuse.state_once:
+            tokens = torch.cat((tokens, self.state_in(state)[:, None].to(tokens.dtype)), 1)
+            valid = None if valid is None else F.pad(valid, (0, 1), value=True)
+            opens = torch.arange(tokens.shape[1]) == tokens.shape[1] - 1
+        length = tokens.shape[1]
+        how = Pass(
+            StaticCache(kv), 0, self.positions(positions_of(valid, length)),
+            mask=valid_mask(valid, opens), is_last_kv_only=self.reuse.last_layer_kv,
+        )  # fmt: skip
+        run(self._vlm, tokens.to(self.dtype), how)
+        return Prefix(kv, length, valid, has_state=opens is not None)
+
+    def add_state(self, prefix: Prefix, state: Tensor) -> Prefix:
+        """Return the prefix with the state's row behind it: it sees all, nothing before sees it.
+
+        One token through the language model; images and language stay as they are.
+        """
+        how = Pass(
+            StaticCache(prefix.kv), prefix.length, self.positions(prefix.counts()[:, None]),
+            mask=prefix.seen_by(1, None), is_last_kv_only=self.reuse.last_layer_kv,
+        )  # fmt: skip
+        run(self._vlm, self.state_in(state)[:, None].to(self.dtype), how)
+        valid = None if prefix.valid is None else F.pad(prefix.valid, (0, 1), value=True)
+        return Prefix(prefix.kv, prefix.length + 1, valid, has_state=True)
+
+    def prepare(self, prefix: Prefix, state: Tensor, num_steps: int) -> SmolVlaDenoiser:
+        """Return the velocity field on a prefix; the state's block is added if it lacks it."""
+        whole = prefix if prefix.has_state else self.add_state(prefix, state)
+        return SmolVlaDenoiser(self, whole, num_steps)
+
+
+def _expert(weights: Weights, style: Style, sizes: Sizes, every: int) -> tuple[Layer, ...]:
+    """Return the expert's layers, each with the language model's layer that it reads."""
+    if sizes.expert_depth < 1 or sizes.depth % sizes.expert_depth:
+        raise ModelError(
+            f'layers cannot be paired: got {sizes.expert_depth} of the expert, expected a divisor '
+            f'of {sizes.depth}. Use a complete checkpoint.'
+        )
+    stride = sizes.depth // sizes.expert_depth
+    slots = range(0, sizes.depth, stride)
+    return tuple(
+        Layer(weights.at(f'layers.{i}'), style, slot=slot, is_cross=every <= 0 or slot % every > 0)
+        for i, slot in enumerate(slots)
+    )
+
+
+class SmolVlaDenoiser:
+    """Velocity field of one call, see ``snapshot.Denoiser``. Actions see earlier actions only."""
+
+    def __init__(self, network: SmolVla, prefix: Prefix, num_steps: int) -> None:
+        self._network, self._taus = network, flow.taus(num_steps)
+        self._table = network.tokens.table(self._taus) if network.reuse.time_table else None
+        rows = torch.arange(network.chunk)
+        causal = rows[:, None] >= rows[None, :]
+        seen = None if prefix.valid is None else prefix.valid[:, None]
+        self._how = Pass(
+            suffix_cache(prefix, network.reuse), prefix.length,
+            network.positions(prefix.counts()[:, None] + rows),
+            mask=prefix.seen_by(network.chunk, causal),
+            cross_phases=network.positions(rows[None]), cross_mask=seen,
+            projected=self._project(prefix) if network.reuse.cross_kv else None,
+        )  # fmt: skip
+
+    def _project(self, prefix: Prefix) -> Projected:
+        cache = StaticCache(prefix.kv)
+        return {
+            layer.slot: layer.cross(*cache.rows(layer.slot, prefix.length))
+            for layer in self._network.expert
+            if layer.is_cross
+        }
+
+    def velocity(self, x: Tensor, k: int) -> Tensor:
+        """Return the velocity of noisy actions ``x[batch, chunk, max_action_dim]`` at step k."""
+        network = self._network
+        added = None if self._table is None else self._table[k]
+        block = network.tokens(x, self._taus[k], added).to(network.dtype)
+        out = network.expert_norm(run(network.expert, block, self._how))
+        return network.velocity_out(out)

@@ -1,0 +1,131 @@
+"""A loaded checkpoint of the ``snapshot`` layout: from pixels, state and text to actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.infer import plan
+from reflex_ros.infer.checkpoint.pretrained import Pretrained, open_pretrained
+from reflex_ros.infer.families.registry import build_network
+from reflex_ros.infer.reuse import Reuse
+from reflex_ros.infer.tokens import compact_tokens, padded_tokens, reference_padding
+
+if TYPE_CHECKING:
+    from reflex_ros.infer.snapshot import Denoiser, Prefix, SnapshotNetwork
+
+REUSE = Reuse()
+
+
+class SnapshotPolicy:
+    """Network and processing of one checkpoint. Not thread-safe.
+
+    Args:
+        pretrained: Checked content of a folder.
+        dtype: Type that the language model computes in; None = the checkpoint's.
+        reuse: Switches.
+    """
+
+    def __init__(
+        self, pretrained: Pretrained, *, dtype: str | None = None, reuse: Reuse = REUSE
+    ) -> None:
+        self.pretrained, self.config = pretrained, pretrained.config
+        self.processing, self.reuse = pretrained.processing, reuse
+        self.dtype = plan.dtype_named(dtype or pretrained.config.dtype or 'float32')
+        weights = plan.cast(pretrained.weights, self.dtype)
+        self.network: SnapshotNetwork = build_network(
+            weights, pretrained.sizes, reuse, pretrained.config
+        )
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, dtype: str | None = None, reuse: Reuse = REUSE
+    ) -> SnapshotPolicy:
+        """Return the policy of a checkpoint folder; everything in it is checked.
+
+        Raises:
+            ModelError: The folder is incomplete, damaged or of another network.
+            ConfigError: There is no such dtype.
+        """
+        return cls(open_pretrained(Path(folder)), dtype=dtype, reuse=reuse)
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """Names of the cameras, in the checkpoint's order."""
+        return self.config.cameras
+
+    @torch.inference_mode()
+    def view(self, image: Tensor) -> Tensor:
+        """Return the tokens ``[batch, camera_tokens, width]`` of one camera.
+
+        Args:
+            image: ``uint8[batch, 3, height, width]`` RGB.
+        """
+        return self.network.embed_camera(self._wide(self.processing.image(image)))
+
+    @torch.inference_mode()
+    def encode(
+        self,
+        views: Mapping[str, Tensor],
+        ids: Sequence[Sequence[int]],
+        state: Tensor | None = None,
+        *,
+        out: Tensor | None = None,
+    ) -> Prefix:
+        """Return the prefix of views and text.
+
+        Args:
+            views: Tokens of the cameras that are present, by name.
+            ids: Token ids of each row of the batch; one row if ``reuse.drop_masked``.
+            state: Normalised state, needed where it is part of the prefix.
+            out: Where keys and values go, see ``SnapshotNetwork.new_cache``; None = a new one.
+
+        Raises:
+            ConfigError: No camera, an unknown one, or several rows without padding.
+        """
+        ordered = self._ordered(views)
+        tokens, valid = self._tokens(ordered, ids)
+        rows = tokens.shape[1] + self.network.state_rows + self.config.chunk_size
+        kv = self.network.new_cache(len(ids), rows) if out is None else out
+        return self.network.encode(tokens, valid, kv, state)
+
+    @torch.inference_mode()
+    def prepare(self, prefix: Prefix, state: Tensor, num_steps: int | None = None) -> Denoiser:
+        """Return the velocity field of one call.
+
+        Args:
+            prefix: Of ``encode``; state and actions are written behind it.
+            state: ``float32[batch, max_state_dim]`` normalised.
+            num_steps: Euler steps, None = the checkpoint's.
+        """
+        return self.network.prepare(prefix, self._wide(state), num_steps or self.config.num_steps)
+
+    def _wide(self, x: Tensor) -> Tensor:
+        return x.to(torch.float64 if self.dtype is torch.float64 else torch.float32)
+
+    def _tokens(
+        self, views: Mapping[str, Tensor], ids: Sequence[Sequence[int]]
+    ) -> tuple[Tensor, Tensor | None]:
+        if self.reuse.drop_masked:
+            if len(ids) != 1:
+                raise ConfigError(
+                    f'prefix cannot be encoded: got {len(ids)} rows, expected 1 without padding. '
+                    'Encode them one by one.'
+                )
+            return compact_tokens(self.network, views, ids[0]), None
+        padding = reference_padding(self.config, len(views), ids)
+        return padded_tokens(self.network, views, ids, padding=padding)
+
+    def _ordered(self, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        known = [name for name in self.cameras if name in views]
+        if not known or len(known) != len(views):
+            raise ConfigError(
+                f'prefix cannot be encoded, cameras: got {sorted(views)}, expected some of '
+                f'{list(self.cameras)}. Name them as the checkpoint does.'
+            )
+        return {name: views[name] for name in known}

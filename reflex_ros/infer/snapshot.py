@@ -1,0 +1,181 @@
+"""The ``snapshot`` layout: one complete prefix, then denoising on top of it.
+
+``[camera tokens ... | instruction] [state] [actions]``: images and language see each other and
+nothing else, so their keys and values serve every denoise step and every call on the same frames.
+Positions count valid tokens only; a masked camera or a padded token is the same as none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from reflex_ros.infer import flow
+from reflex_ros.infer.cache import Cache, JoinedCache, StaticCache
+from reflex_ros.infer.reuse import Reuse
+from reflex_ros.infer.rope import frequencies, phases
+
+if TYPE_CHECKING:
+    from reflex_ros.infer.checkpoint.sizes import Sizes
+    from reflex_ros.infer.decoder import Phases
+
+ROPE_BASE = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Keys and values of images and language.
+
+    Attributes:
+        kv: ``[layers, 2, batch, rows, kv_heads, head_dim]``; the prefix fills the first rows, the
+            rest is room for state and actions.
+        length: Rows that the prefix fills.
+        valid: ``bool[batch, length]`` rows that count; None = all.
+        has_state: The state's row is in it (SmolVLA without ``Reuse.state_once``).
+    """
+
+    kv: Tensor
+    length: int
+    valid: Tensor | None = None
+    has_state: bool = False
+
+    def counts(self) -> Tensor:
+        """Return the number of valid rows, ``int64[batch]``."""
+        if self.valid is None:
+            return torch.full((self.kv.shape[2],), self.length)
+        return self.valid.sum(-1)
+
+    def seen_by(self, tokens: int, among: Tensor | None) -> Tensor | None:
+        """Return the mask ``[batch, tokens, length + keys]`` of a block behind the prefix.
+
+        Args:
+            tokens: Tokens of the block.
+            among: ``bool[tokens, keys]`` what they see of each other; None = everything.
+        """
+        if self.valid is None and among is None:
+            return None
+        inner = torch.ones(tokens, tokens, dtype=torch.bool) if among is None else among
+        batch = 1 if self.valid is None else len(self.valid)
+        outer = torch.ones(batch, 1, self.length, dtype=torch.bool)
+        outer = outer if self.valid is None else self.valid[:, None]
+        return torch.cat((outer.expand(-1, tokens, -1), inner.expand(batch, -1, -1)), -1)
+
+
+class Denoiser(Protocol):
+    """Velocity field of one call: everything but the noisy actions is fixed."""
+
+    def velocity(self, x: Tensor, k: int) -> Tensor:
+        """Return ``v[batch, chunk, max_action_dim]`` (float32) at step ``k`` for noisy ``x``."""
+
+
+class SnapshotNetwork(Protocol):
+    """A family's network. Not thread-safe; encoder and policy may share the weights.
+
+    Attributes:
+        sizes, reuse: Of the checkpoint, and the switches in force.
+        camera_tokens: Tokens of one camera.
+        state_rows: Rows of a cache that the state takes.
+        is_state_in_prefix: The state is a block of the prefix; else of the suffix, or text.
+    """
+
+    sizes: Sizes
+    reuse: Reuse
+    camera_tokens: int
+    state_rows: int
+    is_state_in_prefix: bool
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of keys and values."""
+
+    def embed_camera(self, pixels: Tensor) -> Tensor:
+        """Return ``[batch, camera_tokens, width]`` of ``pixels[batch, 3, side, side]``."""
+
+    def embed_words(self, ids: Tensor) -> Tensor:
+        """Return ``[batch, tokens, width]`` of ``ids[batch, tokens]``."""
+
+    def new_cache(self, batch: int, rows: int) -> Tensor:
+        """Return an empty ``[layers, 2, batch, rows, kv_heads, head_dim]``."""
+
+    def encode(
+        self, tokens: Tensor, valid: Tensor | None, kv: Tensor, state: Tensor | None = None
+    ) -> Prefix:
+        """Write keys and values of ``tokens[batch, length, width]`` into ``kv``.
+
+        Args:
+            tokens: Images, then language.
+            valid: ``bool[batch, length]``, None = all.
+            kv: Of ``new_cache``, with room for state and actions.
+            state: Normalised state, looked at where it is part of the prefix (``Prefix``).
+        """
+
+    def prepare(self, prefix: Prefix, state: Tensor, num_steps: int) -> Denoiser:
+        """Return the velocity field for a state ``float32[batch, max_state_dim]``, normalised."""
+
+
+class Positions:
+    """Phases of positions; computed in float64 once, looked up afterwards.
+
+    Args:
+        head_dim: Width of a head.
+        dtype: Type of the result.
+        size: First size of the table; it grows where a longer prefix needs it.
+        rate_dtype: Type that the frequencies are rounded to first.
+    """
+
+    def __init__(
+        self, head_dim: int, dtype: torch.dtype, *, size: int = 1024,
+        rate_dtype: torch.dtype = torch.float64,
+    ) -> None:  # fmt: skip
+        self._rates = frequencies(head_dim, ROPE_BASE).to(rate_dtype).to(torch.float64)
+        self._dtype = dtype
+        self._table = self._compute(size)
+
+    def __call__(self, positions: Tensor) -> Phases:
+        """Return cosine and sine ``[..., 1, head_dim]`` of integer positions ``[...]``."""
+        if positions.numel() and int(positions.max()) >= len(self._table[0]):
+            self._table = self._compute(2 * int(positions.max()))
+        cos, sin = self._table
+        return cos[positions][..., None, :], sin[positions][..., None, :]
+
+    def _compute(self, size: int) -> Phases:
+        return phases(torch.arange(size), self._rates, dtype=self._dtype)
+
+
+def suffix_cache(prefix: Prefix, reuse: Reuse) -> Cache:
+    """Return the cache in which state and actions join a prefix."""
+    return StaticCache(prefix.kv) if reuse.static_rows else JoinedCache(prefix.kv)
+
+
+def valid_mask(valid: Tensor | None, opens: Tensor | None = None) -> Tensor | None:
+    """Return the mask of a prefix among itself.
+
+    Args:
+        valid: ``bool[batch, length]``, None = all.
+        opens: ``bool[length]`` tokens that open a new block: earlier ones do not see it.
+    """
+    if valid is None and opens is None:
+        return None
+    among = None
+    if opens is not None:
+        block = opens.cumsum(0)
+        among = block[None, None, :] <= block[None, :, None]
+    if valid is None:
+        return among
+    seen = valid[:, None, :] & valid[:, :, None]
+    return seen if among is None else seen & among
+
+
+def positions_of(valid: Tensor | None, length: int) -> Tensor:
+    """Return ``int64[batch or 1, length]``: number of valid tokens before each one."""
+    if valid is None:
+        return torch.arange(length)[None]
+    return (valid.cumsum(-1) - 1).clamp_min(0)
+
+
+def denoise(denoiser: Denoiser, noise: Tensor, num_steps: int) -> Tensor:
+    """Return the normalised actions made of ``noise[batch, chunk, max_action_dim]``, same shape."""
+    return flow.integrate(denoiser.velocity, noise, num_steps)

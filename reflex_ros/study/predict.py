@@ -1,0 +1,165 @@
+"""One-shot inference from a file into a file: the parity harness, on the nodes' code path."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from reflex_ros.core.clock import SystemClock
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.probe import ClockProbe
+from reflex_ros.infer.flow import chunk_noise
+from reflex_ros.infer.one_shot import Observation, predict
+from reflex_ros.infer.policy import SnapshotPolicy
+from reflex_ros.infer.reuse import Reuse, reference_reuse
+
+if TYPE_CHECKING:
+    from reflex_ros.core.probe import Probe
+    from reflex_ros.infer.one_shot import Prediction
+
+IMAGE_PREFIX = 'raw_u8/'
+CACHES = ('partitioned', 'full')
+LAYOUTS = ('reference', 'compact')
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compute.
+
+    Attributes:
+        dtype: Of the language model; None = the checkpoint's.
+        cache: ``partitioned`` reuses the prefix in every step, ``full`` runs it in every step.
+        layout: ``reference`` keeps every pad and masked camera, ``compact`` drops them as the
+            nodes do.
+        num_steps: Euler steps; None = the checkpoint's.
+        seed: Of the noise where the input has none.
+        threads: Of torch.
+    """
+
+    dtype: str | None = None
+    cache: str = 'partitioned'
+    layout: str = 'reference'
+    num_steps: int | None = None
+    seed: int = 0
+    threads: int = 1
+
+    @property
+    def reuse(self) -> Reuse:
+        """Switches that these options ask for."""
+        if self.cache == 'full':
+            full = reference_reuse(prefix_kv=False)
+            return replace(full, drop_masked=self.layout == 'compact')
+        return Reuse(drop_masked=self.layout == 'compact')
+
+
+def predict_file(checkpoint: Path, source: Path, target: Path, options: Options) -> Prediction:
+    """Read observations, infer, write everything that a comparison needs.
+
+    Args:
+        checkpoint: Folder of a checkpoint.
+        source: ``.npz`` with ``raw_u8/<camera>`` ``uint8[B, 3, H, W]``, ``raw_state``, ``task``
+            and, if wanted, ``noise``.
+        target: ``.npz`` to write; replaced only when everything has been computed.
+        options: How to compute.
+
+    Raises:
+        ConfigError: The input lacks something or does not fit the checkpoint.
+        ModelError: The checkpoint is incomplete or damaged.
+    """
+    torch.set_num_threads(options.threads)
+    arrays = _read(source)
+    if not target.parent.is_dir():
+        raise ConfigError(
+            f'output cannot be written {target}: got no folder {target.parent}, expected one. '
+            'Create it.'
+        )
+    policy = SnapshotPolicy.load(checkpoint, dtype=options.dtype, reuse=options.reuse)
+    observation = _observation(arrays, source)
+    probe = ClockProbe(SystemClock())
+    result = predict(
+        policy, observation, _noise(arrays, policy, observation, options.seed),
+        probe=probe, num_steps=options.num_steps,
+    )  # fmt: skip
+    _write(target, result, probe)
+    return result
+
+
+def _read(source: Path) -> Arrays:
+    try:
+        with np.load(source, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ConfigError(
+            f'input cannot be read {source}: got {error}, expected an .npz file of plain arrays. '
+            'Write it with numpy.savez.'
+        ) from error
+
+
+def _observation(arrays: Arrays, source: Path) -> Observation:
+    for name in ('raw_state', 'task'):
+        if name not in arrays:
+            raise ConfigError(
+                f'input is incomplete {source}: got {sorted(arrays)}, expected {name}. Add it.'
+            )
+    state, tasks = arrays['raw_state'], np.atleast_1d(arrays['task'])
+    if state.dtype.kind not in 'fiu' or tasks.dtype.kind not in 'US':
+        raise ConfigError(
+            f'input cannot be used {source}: got raw_state {state.dtype} and task {tasks.dtype}, '
+            'expected numbers and text. Correct it.'
+        )
+    images = {
+        name.removeprefix(IMAGE_PREFIX): torch.from_numpy(value)
+        for name, value in arrays.items()
+        if name.startswith(IMAGE_PREFIX) and value.dtype.kind in 'uif'
+    }
+    words = tuple(t.decode() if isinstance(t, bytes) else str(t) for t in tasks.tolist())
+    return Observation(images, torch.from_numpy(state.astype(np.float32)), words)
+
+
+def _noise(
+    arrays: Arrays, policy: SnapshotPolicy, observation: Observation, seed: int
+) -> torch.Tensor:
+    shape = (policy.config.chunk_size, policy.config.max_action_dim)
+    if 'noise' in arrays:
+        return torch.from_numpy(arrays['noise'].astype(np.float32))
+    rows = [chunk_noise(seed, row, shape=shape) for row in range(len(observation.tasks))]
+    return torch.from_numpy(np.stack(rows))
+
+
+def _write(target: Path, result: Prediction, probe: Probe) -> None:
+    times = {
+        f'stage_s/{name}': np.float64(seconds) for name, seconds in _stage_seconds(probe).items()
+    }
+    arrays = {
+        'actions': result.actions, 'actions_unnormalized': result.physical,
+        'v_t': result.velocities, 'prefix_k': result.key, 'prefix_v': result.value,
+    }  # fmt: skip
+    plain = {name: tensor.to(torch.float32).numpy() for name, tensor in arrays.items()}
+    partial = target.with_name(target.name + '.part')
+    try:
+        with partial.open('wb') as file:
+            np.savez(file, prefix_pad_masks=result.valid.numpy(), **plain, **times)
+        partial.replace(target)
+    except OSError as error:
+        raise ConfigError(
+            f'output cannot be written {target}: got {error}, expected a writable file. '
+            'Choose another place.'
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _stage_seconds(probe: Probe) -> dict[str, float]:
+    """Return the sum of each stage, seconds."""
+    sums: dict[str, float] = {}
+    for span in probe.times():
+        sums[span.name] = sums.get(span.name, 0.0) + (span.end_ns - span.start_ns) / 1e9
+    return sums
