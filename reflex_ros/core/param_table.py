@@ -206,13 +206,15 @@ POLICY_GROUP = (
     ParamSpec('policy.device', 'auto', '', 'Device of the model. `auto`: CUDA where there is one.',
               _MODEL, choices=('auto', 'cpu', 'cuda')),
     ParamSpec('policy.threads', 1, '', 'CPU threads of the model.', _MODEL, (1, 256)),
-    ParamSpec('policy.joint_unit', 'rad', '', 'Unit of the joints in the checkpoint.', _MODEL,
-              choices=('rad', 'deg')),
-    ParamSpec('policy.gripper_unit', 'm', '', 'Unit of the gripper in the checkpoint; `fraction`: '
-              '0 closed, 1 open; `percent`: 0 to 100.', _MODEL,
-              choices=('m', 'mm', 'fraction', 'percent')),
-    ParamSpec('policy.joint_names', (), '', 'Names of the same joints in the checkpoint, in the '
-              'order `joint1` to `joint6`, `gripper`. Empty: they are equal.', _MODEL),
+    ParamSpec('policy.joint_unit', 'undeclared', '', 'Unit of the joints in the training data of '
+              'a pretrained checkpoint, which does not load without it.', _MODEL,
+              choices=('undeclared', 'rad', 'deg')),
+    ParamSpec('policy.gripper_unit', 'undeclared', '', 'Unit of the gripper there; `fraction`: 0 '
+              'closed, 1 open; `percent`: 0 to 100.', _MODEL,
+              choices=('undeclared', 'm', 'mm', 'fraction', 'percent')),
+    ParamSpec('policy.joint_names', (), '', 'Columns of a pretrained checkpoint, in its order: '
+              'the joint of each, or `column=joint` where the names differ by more than upper '
+              'case, `_` and a final `.pos`. Empty: as the checkpoint stores them.', _MODEL),
 )
 
 RING = (

@@ -20,11 +20,13 @@ MODES = ('IDENTITY', 'MEAN_STD', 'MIN_MAX', 'QUANTILES', 'QUANTILE10')
 DTYPES = ('float32', 'bfloat16', '')
 TOKENS = MappingProxyType({PI0: 48, PI05: 200, SMOLVLA: 48})
 """Default of ``tokenizer_max_length``."""
-NORM_MAP = MappingProxyType({
-    PI0: ('IDENTITY', 'MEAN_STD', 'MEAN_STD'),
-    PI05: ('IDENTITY', 'QUANTILES', 'QUANTILES'),
-    SMOLVLA: ('IDENTITY', 'MEAN_STD', 'MEAN_STD'),
-})
+NORM_MAP = MappingProxyType(
+    {
+        PI0: ('IDENTITY', 'MEAN_STD', 'MEAN_STD'),
+        PI05: ('IDENTITY', 'QUANTILES', 'QUANTILES'),
+        SMOLVLA: ('IDENTITY', 'MEAN_STD', 'MEAN_STD'),
+    }
+)
 """Default normalisation of images, state and action."""
 
 
@@ -133,20 +135,18 @@ def _config(folder: Path, fields: Fields, family: str) -> PretrainedConfig:
     max_state = fields.integer('max_state_dim', 32, low=1)
     max_action = fields.integer('max_action_dim', 32, low=1)
     chunk = fields.integer('chunk_size', 50, low=1)
-    steps = fields.integer('num_steps' if family == SMOLVLA else 'num_inference_steps', 0, low=0)
-    names = _joint_names(folder, fields)
     config = PretrainedConfig(
         family=family,
         cameras=tuple(key.removeprefix(IMAGES).removeprefix('observation.') for key in visual),
         camera_keys=tuple(visual),
         state_dim=fields.width('input_features', STATE, 'STATE', max_state),
         action_dim=fields.width('output_features', ACTION, 'ACTION', max_action),
-        joint_names=names,
+        joint_names=_joint_names(folder, fields),
         chunk_size=chunk,
         n_action_steps=fields.integer('n_action_steps', chunk, low=1),
         max_state_dim=max_state,
         max_action_dim=max_action,
-        num_steps=steps or fields.integer('num_steps', 10, low=1),
+        num_steps=_num_steps(fields, family),
         image_wh=_image_wh(fields, family),
         tokenizer_max_length=fields.integer('tokenizer_max_length', TOKENS[family], low=1),
         dtype='' if family == SMOLVLA else fields.choice('dtype', '', DTYPES),
@@ -167,13 +167,19 @@ def _config(folder: Path, fields: Fields, family: str) -> PretrainedConfig:
     return config
 
 
+def _num_steps(fields: Fields, family: str) -> int:
+    # Files of older exporters of Pi0 name them as SmolVLA does.
+    older = fields.integer('num_steps', 10, low=1)
+    return older if family == SMOLVLA else fields.integer('num_inference_steps', older, low=1)
+
+
 def _joint_names(folder: Path, fields: Fields) -> tuple[str, ...]:
     """Return the names that the configuration, else the relative-actions step, stores."""
     names = fields.strings('action_feature_names', ())
     file = folder / PREPROCESSOR
     if names or not file.is_file():
         return names
-    for step in read_json(file).get('steps', ()):
+    for step in Fields(file, read_json(file)).objects('steps'):
         if step.get('registry_name') == 'relative_actions_processor':
             return Fields(file, step.get('config') or {}).strings('action_names', ())
     return ()
@@ -191,14 +197,22 @@ def _norm_map(fields: Fields, family: str) -> Mapping[str, str]:
     kinds = ('VISUAL', 'STATE', 'ACTION')
     content = fields.mapping('normalization_mapping')
     nested = Fields(fields.file, content, 'normalization_mapping.')
-    return MappingProxyType({
-        kind: nested.choice(kind, default, MODES)
-        for kind, default in zip(kinds, NORM_MAP[family], strict=True)
-    })
+    return MappingProxyType(
+        {
+            kind: nested.choice(kind, default, MODES)
+            for kind, default in zip(kinds, NORM_MAP[family], strict=True)
+        }
+    )
 
 
 def _notes(fields: Fields, family: str) -> tuple[str, ...]:
-    notes = []
+    notes = [
+        f'config.json {group} has no {key}: it is taken to be as wide as the network pads to'
+        for group, key, kind in (
+            ('input_features', STATE, 'STATE'), ('output_features', ACTION, 'ACTION')
+        )
+        if key not in fields.features(group, kind)
+    ]  # fmt: skip
     if family != SMOLVLA and 'image_resolution' not in fields.content:
         notes.append(
             'config.json has no image_resolution: images are padded centred, as current '

@@ -6,31 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from reflex_ros.core.errors import ModelError
 from reflex_ros.infer.checkpoint.config import SMOLVLA, PretrainedConfig, read_json
 from reflex_ros.infer.checkpoint.fields import Fields
 
 SIZES, VLM = 'sizes.json', 'vlm/config.json'
-HEADS = ('heads', 'kv_heads', 'head_dim')
+HEADS = ('heads', 'kv_heads', 'head_dim', 'vision_heads')
 ALIASES = MappingProxyType({'width': 'vlm_width', 'mlp': 'vlm_mlp'})
 """Keys of SmolVLA by their common names."""
 KEYS = (
-    'vlm_width', 'vlm_mlp', 'expert_width', 'expert_mlp', 'depth', 'heads', 'kv_heads', 'head_dim',
-    'vision_width', 'vision_mlp', 'vision_depth', 'vision_heads', 'patch', 'image',
-    'scale_factor', 'vocab',
+    'vlm_width', 'vlm_mlp', 'expert_width', 'expert_mlp', 'depth', 'vision_width', 'vision_mlp',
+    'vision_depth', 'patch', 'image', 'scale_factor', 'vocab', *HEADS,
 )  # fmt: skip
 TEXT_KEYS = (
     ('heads', 'num_attention_heads'), ('kv_heads', 'num_key_value_heads'),
     ('head_dim', 'head_dim'),
 )  # fmt: skip
-KNOWN_ATTENTION = MappingProxyType({
-    (2048, 2048, 256): (8, 1, 256),
-    (960, 960, 320): (15, 5, 64),
-})
-"""Heads, key heads and head size by width and rows of all query and all key heads."""
-KNOWN_VISION = MappingProxyType({1152: 16, 768: 12})
+KNOWN_VISION = MappingProxyType({1152: (16, 27), 768: (12, 12)})
+"""Heads and layers of the full image encoders, by width."""
+KNOWN_TEXT_DEPTH = MappingProxyType({2048: 18})
+"""Layers of the full language model of Pi0 and Pi0.5, by width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +34,13 @@ class Declared:
     """What the files of a folder say of the sizes.
 
     Attributes:
-        folder: Named in messages.
+        folder: Named in messages. family: Of the checkpoint.
         values: Sizes of ``sizes.json``, by their common names.
         model: Head counts of ``vlm/config.json``, where there is one.
     """
 
     folder: Path
+    family: str
     values: Mapping[str, int]
     model: Mapping[str, int]
 
@@ -51,43 +48,47 @@ class Declared:
         """Return a size of ``sizes.json``."""
         return self.values.get(name)
 
-    def contradicts(self, name: str, expected: object, *, got: object = None) -> ModelError:
+    def contradicts(self, name: str, got: object, expected: object) -> ModelError:
         """Return the error for a size that the tensors do not have."""
-        value = self.values.get(name, self.model.get(name)) if got is None else got
-        file = SIZES if set(self.values) & {name, *HEADS} else 'sizes'
+        keys = set(name.split(' * '))
+        file = SIZES if keys & set(self.values) else VLM if keys & set(self.model) else ''
         return ModelError(
-            f'checkpoint contradicts itself {self.folder / file} {name}: got {value}, expected '
-            f'{expected} (from the shapes of the tensors). Correct this file.'
+            f'checkpoint contradicts itself {self.folder / file} {name}: got {got}, expected '
+            f'{expected} (from the shapes of the tensors). Correct this file or use a complete '
+            'checkpoint.'
         )
 
-    def depth(self, name: str, found: int) -> int:
-        """Return a number of layers: the declared one, else that of the tensors."""
-        return self.values.get(name, found)
-
-    def heads(self, queries: int, keys: int, values: Mapping[str, int]) -> dict[str, int]:
+    def heads(self, queries: int, keys: int, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the head counts.
 
         Args:
             queries, keys: Rows of all query and of all key heads.
-            values: Sizes found so far.
+            sizes: Sizes found so far.
 
         Raises:
             ModelError: A count is neither declared nor known; names its key.
         """
-        known = KNOWN_ATTENTION.get((values['vlm_width'], queries, keys))
-        found = dict(zip(HEADS, known, strict=True)) if known else {}
-        if (vision := KNOWN_VISION.get(values['vision_width'])) is not None:
-            found['vision_heads'] = vision
+        known = _known_attention(self.family, sizes['vlm_width'], queries, keys)
+        found = dict(zip(HEADS, known, strict=False))
+        if (vision := KNOWN_VISION.get(sizes['vision_width'])) is not None:
+            found['vision_heads'] = vision[0]
         found |= self.model
-        found |= {n: self.values[n] for n in (*HEADS, 'vision_heads') if n in self.values}
-        for name in (*HEADS, 'vision_heads'):
-            if name not in found:
-                raise ModelError(
-                    f'head counts are not known {self.folder}: got no {name}, expected the key '
-                    f'{name} in {SIZES} (shapes give only products: {queries} query rows, {keys} '
-                    f'key rows, vision width {values["vision_width"]}). Add the file.'
-                )
-        return {name: found[name] for name in (*HEADS, 'vision_heads')}
+        found |= {name: self.values[name] for name in HEADS if name in self.values}
+        if missing := [name for name in HEADS if name not in found]:
+            raise ModelError(
+                f'head counts are not known {self.folder / SIZES} {missing[0]}: got no value, '
+                f'expected the keys {", ".join(missing)}, since shapes give only products '
+                f'({queries} query rows, {keys} key rows, vision width {sizes["vision_width"]}). '
+                'Add this file with the keys.'
+            )
+        return {name: found[name] for name in HEADS}
+
+
+def _known_attention(family: str, width: int, queries: int, keys: int) -> tuple[int, ...]:
+    """Return heads, key heads and head size of a full size, else nothing."""
+    if family == SMOLVLA:
+        return (15, 5, 64) if (width, queries, keys) == (960, 960, 320) else ()
+    return (8, 1, 256) if (queries, keys) == (2048, 256) else ()
 
 
 def read_declared(folder: Path, config: PretrainedConfig) -> Declared:
@@ -105,7 +106,7 @@ def read_declared(folder: Path, config: PretrainedConfig) -> Declared:
             if name in KEYS:
                 values[name] = fields.integer(key, 0, low=1)
     model = _model(folder / VLM) if config.family == SMOLVLA else {}
-    return Declared(folder, MappingProxyType(values), MappingProxyType(model))
+    return Declared(folder, config.family, MappingProxyType(values), MappingProxyType(model))
 
 
 def _model(file: Path) -> dict[str, int]:
@@ -115,14 +116,9 @@ def _model(file: Path) -> dict[str, int]:
     fields = Fields(file, read_json(file))
     text = Fields(file, fields.mapping('text_config'), 'text_config.')
     vision = Fields(file, fields.mapping('vision_config'), 'vision_config.')
-    found = {n: text.integer(key, 0, low=1) for n, key in TEXT_KEYS if _has(text, key)}
-    if _has(vision, 'num_attention_heads'):
+    found = {n: text.integer(key, 0, low=1) for n, key in TEXT_KEYS if text.has(key)}
+    if vision.has('num_attention_heads'):
         found['vision_heads'] = vision.integer('num_attention_heads', 0, low=1)
-    if 'head_dim' not in found and 'heads' in found and _has(text, 'hidden_size'):
+    if 'head_dim' not in found and 'heads' in found and text.has('hidden_size'):
         found['head_dim'] = text.integer('hidden_size', 0, low=1) // found['heads']
     return found
-
-
-def _has(fields: Fields, name: str) -> bool:
-    value: Any = fields.content.get(name)
-    return value is not None

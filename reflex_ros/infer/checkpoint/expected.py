@@ -48,9 +48,7 @@ def _value(dim: Dim, values: Mapping[str, int]) -> int:
     return int(dim[:-1] or 1) * values[dim[-1]]
 
 
-def check_tensors(
-    folder: Path, found: Mapping[str, Shape], expected: Mapping[str, Shape]
-) -> None:
+def check_tensors(folder: Path, found: Mapping[str, Shape], expected: Mapping[str, Shape]) -> None:
     """Refuse a checkpoint whose tensors are not exactly the expected ones.
 
     Args:

@@ -32,6 +32,10 @@ class Fields:
             f'{self.content.get(name)!r}, expected {expected}. Use a complete checkpoint.'
         )
 
+    def has(self, name: str) -> bool:
+        """Whether a field is there and not null."""
+        return self.content.get(name) is not None
+
     def integer(self, name: str, default: int, *, low: int | None = None) -> int:
         """Return a whole number, at least ``low``."""
         value = self._value(name, default)
@@ -87,6 +91,13 @@ class Fields:
         if not isinstance(value, Mapping):
             raise self.refuse(name, 'an object')
         return value
+
+    def objects(self, name: str) -> tuple[Mapping[str, Any], ...]:
+        """Return a list of nested objects."""
+        value = self._value(name, ())
+        if not isinstance(value, list | tuple) or not all(isinstance(v, Mapping) for v in value):
+            raise self.refuse(name, 'a list of objects')
+        return tuple(value)
 
     def features(self, name: str, kind: str) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the features of a kind, by name, in the file's order."""

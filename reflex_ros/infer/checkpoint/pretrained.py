@@ -85,8 +85,16 @@ def open_pretrained(
     hashes = manifest.hash_or_verify(folder, used_files(folder, stored, processing))
     return Pretrained(
         config.family, config, sizes, weights, processing, hashes, manifest.model_id(hashes),
-        folder, config.notes + processing.notes, binding,
+        folder, config.notes + processing.notes + _notes(binding), binding,
     )  # fmt: skip
+
+
+def _notes(binding: JointBinding | None) -> tuple[str, ...]:
+    if binding is None or list(binding.order) == sorted(binding.order):
+        return ()
+    pairs = zip(binding.columns, binding.order, strict=True)
+    return ('columns are in another order than the joints and bound by name: '
+            + ', '.join(f'{name} to {binding.arm_names[at]}' for name, at in pairs),)  # fmt: skip
 
 
 def used_files(folder: Path, stored: WeightFiles, processing: Processing) -> tuple[Path, ...]:

@@ -15,7 +15,13 @@ from pathlib import Path
 
 from reflex_ros.core.errors import ModelError
 from reflex_ros.infer.checkpoint.config import SMOLVLA, PretrainedConfig
-from reflex_ros.infer.checkpoint.declared import SIZES, Declared, read_declared
+from reflex_ros.infer.checkpoint.declared import (
+    KNOWN_TEXT_DEPTH,
+    KNOWN_VISION,
+    SIZES,
+    Declared,
+    read_declared,
+)
 from reflex_ros.infer.checkpoint.layout import Stacks, Symbolic, prefixes, symbolic_tensors
 from reflex_ros.infer.checkpoint.tensors import Shape
 
@@ -59,6 +65,46 @@ SYMBOLS = (
 """Symbols of the layout that are a size by themselves."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ballot:
+    """How many dimensions of stored tensors give each value of each symbol.
+
+    Attributes:
+        votes: Count by value, by symbol.
+        declared: Sizes of files, which win where the tensors are of two minds.
+        missing: Tensors that are not stored, by symbol.
+    """
+
+    votes: Mapping[str, Counter[int]]
+    declared: Declared
+    missing: Mapping[str, tuple[str, ...]]
+
+    def top(self, symbol: str) -> int:
+        """Return what most tensors say.
+
+        Raises:
+            ModelError: No stored tensor has the size; names those that would.
+        """
+        if self.votes.get(symbol):
+            return self.votes[symbol].most_common(1)[0][0]
+        names = self.missing.get(symbol, ())
+        raise ModelError(
+            f'checkpoint is incomplete {self.declared.folder} tensor {", ".join(names[:4])}: got '
+            'none, expected it, since its shape gives a size of the network. '
+            'Use a complete checkpoint of this network.'
+        )
+
+    def elect(self, symbol: str, name: str) -> int:
+        """Return the declared size, unless several tensors contradict it, else the top."""
+        wanted = self.declared.get(name)
+        if wanted is None:
+            return self.top(symbol)
+        votes = self.votes.get(symbol, Counter())
+        if wanted not in votes and votes.total() > 2:
+            raise self.declared.contradicts(name, wanted, self.top(symbol))
+        return wanted
+
+
 def infer_sizes(shapes: Mapping[str, Shape], config: PretrainedConfig, folder: Path) -> Sizes:
     """Return the sizes of a network.
 
@@ -75,121 +121,119 @@ def infer_sizes(shapes: Mapping[str, Shape], config: PretrainedConfig, folder: P
     """
     declared = read_declared(folder, config)
     stacks = _stacks(shapes, config, declared)
-    votes = _votes(shapes, symbolic_tensors(config.family, stacks))
-    values = {name: _elected(votes, symbol, name, declared) for symbol, name in SYMBOLS}
-    image = _image(votes, values['patch'], config, declared)
-    scale = _scale(votes, values['vision_width'], config, declared)
-    heads = _heads(votes, values, declared)
+    ballot = _ballot(shapes, symbolic_tensors(config.family, stacks), declared)
+    sizes = {name: ballot.elect(symbol, name) for symbol, name in SYMBOLS}
     return Sizes(
-        **values, **heads, image=image, scale_factor=scale, depth=stacks.text,
+        **sizes, **_heads(ballot, sizes), image=_image(ballot, sizes['patch'], config),
+        scale_factor=_scale(ballot, sizes['vision_width'], config), depth=stacks.text,
         expert_depth=stacks.expert, vision_depth=stacks.vision,
     )  # fmt: skip
 
 
-def _stacks(
-    shapes: Mapping[str, Shape], config: PretrainedConfig, declared: Declared
-) -> Stacks:
+def _ballot(
+    shapes: Mapping[str, Shape], symbolic: Mapping[str, Symbolic], declared: Declared
+) -> _Ballot:
+    votes: dict[str, Counter[int]] = {}
+    missing: dict[str, tuple[str, ...]] = {}
+    for name, dims in symbolic.items():
+        plain = [(at, dim) for at, dim in enumerate(dims) if isinstance(dim, str) and len(dim) < 2]
+        for at, dim in plain:
+            if name not in shapes:
+                missing[dim] = (*missing.get(dim, ()), name)
+            elif len(shapes[name]) == len(dims) and shapes[name][at] > 0:
+                votes.setdefault(dim, Counter())[shapes[name][at]] += 1
+    return _Ballot(votes, declared, missing)
+
+
+def _stacks(shapes: Mapping[str, Shape], config: PretrainedConfig, declared: Declared) -> Stacks:
     at = prefixes(config.family)
-    vision = declared.depth('vision_depth', _layers(shapes, f'{at.vision}encoder.'))
-    text = declared.depth('depth', _layers(shapes, at.text))
-    if config.family != SMOLVLA:
-        return Stacks(vision, text, declared.depth('depth', text))
-    if config.num_vlm_layers > 0:
-        text = config.num_vlm_layers
-    expert = config.num_expert_layers if config.num_expert_layers > 0 else text
-    return Stacks(vision, text, expert, config.self_attn_every_n_layers)
+    vision = declared.get('vision_depth')
+    if vision is None:
+        width = _width(shapes, f'{at.vision}post_layernorm.weight')
+        vision = KNOWN_VISION.get(width, (0, _layers(shapes, f'{at.vision}encoder.')))[1]
+    found = _layers(shapes, at.text), _layers(shapes, at.expert)
+    if config.family == SMOLVLA:
+        text = _smolvla_depth(found[0], config, declared)
+        return Stacks(vision, text, _expert_depth(text, config, declared),
+                      config.self_attn_every_n_layers)  # fmt: skip
+    depth = declared.get('depth')
+    if depth is None:
+        width = _width(shapes, f'{at.text}norm.weight')
+        depth = KNOWN_TEXT_DEPTH.get(width, max(found))
+    elif found[0] == found[1] != depth:
+        raise declared.contradicts('depth', depth, found[0])
+    return Stacks(vision, depth, depth)
+
+
+def _smolvla_depth(found: int, config: PretrainedConfig, declared: Declared) -> int:
+    """Return the layers of the language model: as many as the configuration keeps."""
+    wanted = config.num_vlm_layers if config.num_vlm_layers > 0 else found
+    if declared.get('depth') not in (None, wanted):
+        raise declared.contradicts('depth', declared.get('depth'), wanted)
+    return wanted
+
+
+def _expert_depth(text: int, config: PretrainedConfig, declared: Declared) -> int:
+    if config.num_expert_layers <= 0:
+        return text
+    if text % config.num_expert_layers:
+        raise ModelError(
+            f'checkpoint contradicts itself {declared.folder / "config.json"} num_expert_layers: '
+            f'got {config.num_expert_layers}, expected a divisor of the {text} layers of the '
+            'language model. Use a complete checkpoint.'
+        )
+    return config.num_expert_layers
+
+
+def _width(shapes: Mapping[str, Shape], name: str) -> int:
+    return next(iter(shapes.get(name, ())), 0)
 
 
 def _layers(names: Iterable[str], at: str) -> int:
     """Return the number of layers of a stack: one more than the largest index."""
-    pattern = re.compile(re.escape(at) + r'layers\.(\d+)\.')
+    pattern = re.compile(re.escape(at) + r'layers\.(\d{1,4})\.')
     return max((int(m[1]) + 1 for name in names if (m := pattern.match(name))), default=0)
 
 
-def _votes(
-    shapes: Mapping[str, Shape], symbolic: Mapping[str, Symbolic]
-) -> dict[str, Counter[int]]:
-    """Return how many dimensions of stored tensors give each value of each symbol."""
-    votes: dict[str, Counter[int]] = {}
-    for name, dims in symbolic.items():
-        for dim, size in zip(dims, shapes.get(name, ()), strict=False):
-            if isinstance(dim, str) and len(dim) == 1:
-                votes.setdefault(dim, Counter())[size] += 1
-    return votes
-
-
-def _top(votes: Mapping[str, Counter[int]], symbol: str, name: str, declared: Declared) -> int:
-    if not votes.get(symbol):
-        raise ModelError(
-            f'checkpoint is incomplete {declared.folder} {name}: got no tensor that has this '
-            'size, expected the tensors of a whole policy. Use a complete checkpoint.'
-        )
-    return votes[symbol].most_common(1)[0][0]
-
-
-def _elected(
-    votes: Mapping[str, Counter[int]], symbol: str, name: str, declared: Declared
-) -> int:
-    """Return a size: the declared one, unless several tensors agree and none has it."""
-    top = _top(votes, symbol, name, declared)
-    wanted = declared.get(name)
-    if wanted is None:
-        return top
-    if wanted not in votes[symbol] and votes[symbol].total() > 2:
-        raise declared.contradicts(name, top)
-    return wanted
-
-
-def _image(
-    votes: Mapping[str, Counter[int]], patch: int, config: PretrainedConfig, declared: Declared
-) -> int:
+def _image(ballot: _Ballot, patch: int, config: PretrainedConfig) -> int:
     """Return the side of an image: declared, of the configuration, or of the position table."""
-    wanted = declared.get('image')
+    wanted, folder = ballot.declared.get('image'), ballot.declared.folder
     if config.image_wh is not None:
         width, height = config.image_wh
         if width != height or wanted not in (None, width):
             raise ModelError(
-                f'checkpoint contradicts itself {declared.folder} image size of config.json: got '
-                f'{list(config.image_wh)}, expected a square of '
-                f'{wanted or "one side"} (pixels). Use a complete checkpoint.'
+                f'checkpoint contradicts itself {folder / "config.json"} image size: got '
+                f'{width} x {height}, expected a square'
+                f'{f" of {wanted} ({SIZES})" if wanted else ""} (pixels). '
+                'Use a complete checkpoint.'
             )
         wanted = width
-    positions = _top(votes, 'N', 'image', declared)
-    image = wanted or patch * math.isqrt(positions)
+    image = wanted or patch * math.isqrt(ballot.top('N'))
     if image % patch:
         raise ModelError(
-            f'checkpoint contradicts itself {declared.folder} image: got {image}, expected a '
+            f'checkpoint contradicts itself {folder} image size: got {image}, expected a '
             f'multiple of the patch of {patch} (pixels). Use a complete checkpoint.'
         )
     return image
 
 
-def _scale(
-    votes: Mapping[str, Counter[int]], width: int, config: PretrainedConfig, declared: Declared
-) -> int:
+def _scale(ballot: _Ballot, width: int, config: PretrainedConfig) -> int:
     """Return how many patches per side the connector joins."""
     if config.family != SMOLVLA:
         return 1
-    wanted = declared.get('scale_factor')
-    inputs = _top(votes, 'C', 'scale_factor', declared)
-    return wanted or max(1, math.isqrt(inputs // width))
+    return ballot.declared.get('scale_factor') or max(1, math.isqrt(ballot.top('C') // width))
 
 
-def _heads(
-    votes: Mapping[str, Counter[int]], values: Mapping[str, int], declared: Declared
-) -> dict[str, int]:
-    queries, keys = (_top(votes, s, n, declared) for s, n in (('Q', 'heads'), ('K', 'kv_heads')))
-    found = declared.heads(queries, keys, values)
-    for size, width, name in (
-        (found['heads'] * found['head_dim'], queries, 'heads * head_dim'),
-        (found['kv_heads'] * found['head_dim'], keys, 'kv_heads * head_dim'),
-    ):
-        if size != width:
-            raise declared.contradicts(name, width, got=size)
-    for part, whole in (('kv_heads', found['heads']), ('vision_heads', values['vision_width'])):
-        if whole % found[part]:
-            raise declared.contradicts(part, f'a divisor of {whole}')
+def _heads(ballot: _Ballot, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the head counts, checked against the shapes."""
+    declared = ballot.declared
+    queries, keys = ballot.top('Q'), ballot.top('K')
+    found = declared.heads(queries, keys, sizes)
+    for name, rows in (('heads', queries), ('kv_heads', keys)):
+        if found[name] * found['head_dim'] != rows:
+            got = found[name] * found['head_dim']
+            raise declared.contradicts(f'{name} * head_dim', got, rows)
+    for name, whole in (('kv_heads', found['heads']), ('vision_heads', sizes['vision_width'])):
+        if whole % found[name]:
+            raise declared.contradicts(name, found[name], f'a divisor of {whole}')
     return found
-
-
-__all__ = ['SIZES', 'Sizes', 'infer_sizes']

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from reflex_ros.core.errors import ConfigError, ModelError
-from reflex_ros.infer.checkpoint.config import ACTION, IMAGES, SMOLVLA, STATE, PretrainedConfig
+from reflex_ros.infer.checkpoint.config import (
+    ACTION,
+    IMAGES,
+    PI05,
+    SMOLVLA,
+    STATE,
+    PretrainedConfig,
+)
 from reflex_ros.infer.processing import saved
 from reflex_ros.infer.processing.legacy import INPUTS, OUTPUTS
 from reflex_ros.infer.processing.normalise import NEEDS, Normaliser, make_normaliser
@@ -62,10 +69,10 @@ def build_processing(
     before = saved.read_chain(sources.folder, saved.PRE, saved.NORMALIZER)
     after = saved.read_chain(sources.folder, saved.POST, saved.UNNORMALIZER)
     _check_images(before, config)
+    _check_state_text(before, config)
     state = _saved_normaliser(before, saved.NORMALIZER, STATE, config)
     action = _saved_normaliser(after, saved.UNNORMALIZER, ACTION, config)
     _check_same_actions(before, after, action)
-    newline = saved.NEWLINES.get(config.family)
     return Processing(
         config=config,
         tokenizer=_tokenizer(config, sources, before),
@@ -73,16 +80,14 @@ def build_processing(
         action_normaliser=action,
         state_text=state_text,
         relative=_relative(before, after, config),
-        adds_newline=newline is None or newline in before.steps,
+        adds_newline=any(name in before.steps for name in saved.NEWLINES),
         spread=_spread(before.stats, config.state_dim),
         camera_renames=_renames(before),
         notes=_notes(before, config, state, action),
     )
 
 
-def _from_buffers(
-    config: PretrainedConfig, sources: Sources, state_text: str
-) -> Processing:
+def _from_buffers(config: PretrainedConfig, sources: Sources, state_text: str) -> Processing:
     """Return the processing of a folder of an older exporter, which has no processor files."""
     if config.use_relative_actions:
         raise ModelError(
@@ -115,7 +120,9 @@ def _saved_normaliser(
 ) -> Normaliser:
     kind, dim = ('STATE', config.state_dim) if feature == STATE else ('ACTION', config.action_dim)
     mode = chain.mode(step, kind, config)
-    if mode != 'IDENTITY' and not chain.normalises(step, feature):
+    if feature == STATE and chain.skips(step, feature):
+        mode = 'IDENTITY'
+    if mode != 'IDENTITY' and not chain.has(step, feature):
         raise ModelError(
             f'statistics cannot be used {chain.file} {step}.features: got no {feature}, expected '
             f'it, since its mode is {mode}. {saved.HINT}'
@@ -133,7 +140,25 @@ def _check_images(chain: Chain, config: PretrainedConfig) -> None:
     if mode != 'IDENTITY' and held:
         raise ModelError(
             f'checkpoint is not supported {chain.file} norm_map.VISUAL: got {mode} with '
-            f'statistics of {held[0]}, expected IDENTITY. Use a checkpoint trained on plain images.'
+            f'statistics of {held[0]}, expected IDENTITY. '
+            'Use a checkpoint trained on plain images.'
+        )
+
+
+def _check_state_text(chain: Chain, config: PretrainedConfig) -> None:
+    """Refuse a state text where none is read, and the lack of one, or one before its state."""
+    steps = list(chain.steps)
+    has_text = saved.STATE_TEXT in steps
+    if has_text != (config.family == PI05):
+        raise ModelError(
+            f'checkpoint does not fit {chain.file} step {saved.STATE_TEXT}: got '
+            f'{"one" if has_text else "none"}, expected {"none" if has_text else "one"} '
+            f'({config.family}). {saved.HINT}'
+        )
+    if has_text and steps.index(saved.STATE_TEXT) < steps.index(saved.NORMALIZER):
+        raise ModelError(
+            f'checkpoint is not supported {chain.file} step {saved.STATE_TEXT}: got it before '
+            f'{saved.NORMALIZER}, expected it after that. {saved.HINT}'
         )
 
 
@@ -165,8 +190,8 @@ def _relative(before: Chain, after: Chain, config: PretrainedConfig) -> tuple[bo
     if config.state_dim < config.action_dim:
         raise ModelError(
             f'checkpoint contradicts itself {before.file} {saved.RELATIVE}: got a state of '
-            f'{config.state_dim} columns, expected at least the {config.action_dim} of the action. '
-            f'{saved.HINT}'
+            f'{config.state_dim} columns, expected at least the {config.action_dim} of '
+            f'the action. {saved.HINT}'
         )
     names = step.strings('action_names', ())
     tokens = [token.lower() for token in step.strings('exclude_joints', ()) if token]
@@ -175,9 +200,7 @@ def _relative(before: Chain, after: Chain, config: PretrainedConfig) -> tuple[bo
     return tuple((mask + [True] * config.action_dim)[: config.action_dim])
 
 
-def _tokenizer(
-    config: PretrainedConfig, sources: Sources, chain: Chain | None
-) -> PromptTokenizer:
+def _tokenizer(config: PretrainedConfig, sources: Sources, chain: Chain | None) -> PromptTokenizer:
     step = chain.steps.get(saved.TOKENIZER) if chain else None
     length = config.tokenizer_max_length
     if step is not None:

@@ -13,13 +13,15 @@ from torch import Tensor
 from reflex_ros.core.errors import ModelError
 
 EPS = 1e-8
-NEEDS = MappingProxyType({
-    'IDENTITY': (),
-    'MEAN_STD': ('mean', 'std'),
-    'MIN_MAX': ('min', 'max'),
-    'QUANTILES': ('q01', 'q99'),
-    'QUANTILE10': ('q10', 'q90'),
-})
+NEEDS = MappingProxyType(
+    {
+        'IDENTITY': (),
+        'MEAN_STD': ('mean', 'std'),
+        'MIN_MAX': ('min', 'max'),
+        'QUANTILES': ('q01', 'q99'),
+        'QUANTILE10': ('q10', 'q90'),
+    }
+)
 """Statistics that a mode reads."""
 SIGMAS = MappingProxyType({'MIN_MAX': 3.0, 'QUANTILES': 2.3263, 'QUANTILE10': 1.2816})
 """Standard deviations of a normal distribution at a normalised value of 1."""
@@ -88,9 +90,7 @@ class Normaliser:
         return first, second
 
     def _low_spread(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        first, second = (
-            self.stats[name].to(x.device, torch.float32) for name in NEEDS[self.mode]
-        )
+        first, second = (self.stats[name].to(x.device, torch.float32) for name in NEEDS[self.mode])
         if self.mode == 'MEAN_STD':
             return first, second
         spread = second - first

@@ -18,6 +18,7 @@ JOINTS = ('joint1', 'joint2', 'joint3', 'joint4', 'joint5', 'joint6', 'gripper')
 GRIPPER = 'gripper'
 JOINT_UNITS = MappingProxyType({'rad': 1.0, 'deg': 180.0 / pi})
 GRIPPER_UNITS = ('m', 'mm', 'fraction', 'percent')
+UNDECLARED = 'undeclared'
 DECLARE = 'Declare the unit of the training data.'
 
 
@@ -30,15 +31,16 @@ class RobotMap:
         joint_names: Columns of the policy in its order: the arm's joint of each, or
             ``column=joint`` where the names differ. Upper case, ``_`` and a final ``.pos`` do
             not count. Empty: as the checkpoint stores them.
-        joint_unit: ``rad`` or ``deg``, of the training data; '' is not declared.
-        gripper_unit: ``m``, ``mm``, ``fraction`` (0 closed, 1 open), ``percent``; '' likewise.
+        joint_unit: ``rad`` or ``deg``, of the training data, or ``undeclared``.
+        gripper_unit: ``m``, ``mm``, ``fraction`` (0 closed, 1 open), ``percent``, or
+            ``undeclared``.
         gripper_max_m: Largest total opening, m.
     """
 
     arm_names: tuple[str, ...] = JOINTS
     joint_names: tuple[str, ...] = ()
-    joint_unit: str = ''
-    gripper_unit: str = ''
+    joint_unit: str = UNDECLARED
+    gripper_unit: str = UNDECLARED
     gripper_max_m: float = 0.07
 
     @property
@@ -71,7 +73,7 @@ class RobotMap:
 def _choose(name: str, unit: str, table: Mapping[str, float]) -> float:
     if unit not in table:
         raise ConfigError(
-            f'units cannot be used {name}: got {unit or "no unit"!r}, expected one of '
+            f'units cannot be used {name}: got {unit!r}, expected one of '
             f'{", ".join(table)}. {DECLARE}'
         )
     return table[unit]
@@ -93,8 +95,8 @@ def robot_map(values: Mapping[str, Any]) -> RobotMap:
     return RobotMap(
         arm_names=tuple(f'{prefix}{name}' for name in JOINTS),
         joint_names=tuple(values.get('policy.joint_names', ())),
-        joint_unit=str(values.get('policy.joint_unit', '')),
-        gripper_unit=str(values.get('policy.gripper_unit', '')),
+        joint_unit=str(values.get('policy.joint_unit', UNDECLARED)),
+        gripper_unit=str(values.get('policy.gripper_unit', UNDECLARED)),
         gripper_max_m=float(values.get('arm.gripper_max_m', 0.07)),
     )
 

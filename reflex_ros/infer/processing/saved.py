@@ -22,14 +22,15 @@ HINT = 'Use a complete checkpoint, with the processors that were saved with it.'
 RENAME, TOKENIZER = 'rename_observations_processor', 'tokenizer_processor'
 NORMALIZER, UNNORMALIZER = 'normalizer_processor', 'unnormalizer_processor'
 RELATIVE, ABSOLUTE = 'relative_actions_processor', 'absolute_actions_processor'
-NEWLINES = MappingProxyType({'pi0': 'pi0_new_line_processor',
-                             'smolvla': 'smolvla_new_line_processor'})  # fmt: skip
+NEWLINES = ('pi0_new_line_processor', 'smolvla_new_line_processor')
 STATE_TEXT = 'pi05_prepare_state_tokenizer_processor_step'
 PLAIN = ('to_batch_processor', 'device_processor')
-KNOWN = MappingProxyType({
-    PRE: (*PLAIN, RENAME, TOKENIZER, NORMALIZER, RELATIVE, STATE_TEXT, *NEWLINES.values()),
-    POST: (*PLAIN, UNNORMALIZER, ABSOLUTE),
-})
+KNOWN = MappingProxyType(
+    {
+        PRE: (*PLAIN, RENAME, TOKENIZER, NORMALIZER, RELATIVE, STATE_TEXT, *NEWLINES),
+        POST: (*PLAIN, UNNORMALIZER, ABSOLUTE),
+    }
+)
 """Steps that are reproduced; another one is refused, since what it does is not known."""
 
 
@@ -51,8 +52,10 @@ class Chain:
     def mode(self, step: str, kind: str, config: PretrainedConfig) -> str:
         """Return the mode of normalisation that was saved for a kind of feature."""
         fields = self.steps[step]
-        nested = Fields(fields.file, fields.mapping('norm_map'), f'{step}.norm_map.')
-        return nested.choice(kind, config.norm_map[kind], MODES)
+        norm_map = fields.mapping('norm_map')
+        # The exporter leaves a kind that its table lacks as it is.
+        default = 'IDENTITY' if norm_map else config.norm_map[kind]
+        return Fields(fields.file, norm_map, f'{step}.norm_map.').choice(kind, default, MODES)
 
     def eps(self, step: str) -> float:
         """Return the number that keeps a feature without spread from dividing by zero."""
@@ -61,10 +64,15 @@ class Chain:
             raise self.steps[step].refuse('eps', 'a number from 0 to 1')
         return float(value)
 
-    def normalises(self, step: str, feature: str) -> bool:
-        """Whether the saved step touches a feature."""
+    def has(self, step: str, feature: str) -> bool:
+        """Whether the saved step knows a feature."""
         features = self.steps[step].mapping('features')
         return not features or feature in features
+
+    def skips(self, step: str, feature: str) -> bool:
+        """Whether the saved step leaves a feature out on purpose."""
+        only = self.steps[step].strings('normalize_observation_keys', (feature,))
+        return feature not in only
 
 
 def read_chain(folder: Path, name: str, normaliser: str) -> Chain:
@@ -85,13 +93,12 @@ def read_chain(folder: Path, name: str, normaliser: str) -> Chain:
             f'statistics. {HINT}'
         )
     steps: dict[str, Fields] = {}
-    found = read_json(file).get('steps')
-    for step in found if isinstance(found, list) else ():
+    for step in Fields(file, read_json(file)).objects('steps'):
         _add_step(file, steps, step, KNOWN[name])
     if normaliser not in steps:
         raise ModelError(
-            f'checkpoint is incomplete {file} step {normaliser}: got {", ".join(steps) or "none"}, '
-            f'expected one such step. {HINT}'
+            f'checkpoint is incomplete {file} step {normaliser}: got only '
+            f'{", ".join(steps) or "no step"}, expected one such step. {HINT}'
         )
     state_file = steps[normaliser].content.get('state_file')
     if state_file is None:
@@ -100,12 +107,12 @@ def read_chain(folder: Path, name: str, normaliser: str) -> Chain:
 
 
 def _add_step(
-    file: Path, steps: dict[str, Fields], step: Any, known: tuple[str, ...]
+    file: Path, steps: dict[str, Fields], step: Mapping[str, Any], known: tuple[str, ...]
 ) -> None:
     """Add a step, its ``state_file`` and artifacts beside its configuration."""
-    name = step.get('registry_name') if isinstance(step, Mapping) else None
+    name = step.get('registry_name')
     if name not in known:
-        got = name or (step.get('class') if isinstance(step, Mapping) else step)
+        got = name or step.get('class')
         raise ModelError(
             f'checkpoint is not supported {file} step {got!r}: got an unknown step, expected only '
             f'{", ".join(sorted(known))}. {HINT}'

@@ -10,9 +10,11 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from reflex_ros.core.errors import ModelError
+from reflex_ros.infer.checkpoint.config import read_json
+from reflex_ros.infer.checkpoint.fields import Fields
 
 FILE, PIECES = 'tokenizer.json', 'tokenizer.model'
-PROBE = 'a'
+PROBES = 'ab'
 SMALLEST_SHARE, LARGE_TABLE = 0.5, 16384
 """A tokenizer with fewer ids than this share of a large table's rows belongs to another one."""
 HINT = 'Put the tokenizer that the checkpoint was trained with into its folder.'
@@ -53,7 +55,7 @@ class PromptTokenizer:
         folders = (folder / 'tokenizer', folder, *also)
         for place in folders:
             if (place / FILE).is_file():
-                found = _from_json(place / FILE, max_length)
+                found = _from_json(place / FILE, max_length, bool(needs_bos))
                 break
             if (place / PIECES).is_file():
                 found = _from_pieces(place / PIECES, max_length, bool(needs_bos))
@@ -75,7 +77,7 @@ class PromptTokenizer:
         return max(0, len(self.encode(text)) - self.max_length)
 
 
-def _from_json(file: Path, max_length: int) -> PromptTokenizer:
+def _from_json(file: Path, max_length: int, adds_bos: bool) -> PromptTokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises its base class for every cause
@@ -85,7 +87,29 @@ def _from_json(file: Path, max_length: int) -> PromptTokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-    return PromptTokenizer(file, max_length, size, lambda text: list(tokenizer.encode(text).ids))
+    before = _bos_of_settings(file, tokenizer) if adds_bos else []
+    return PromptTokenizer(
+        file, max_length, size, lambda text: before + list(tokenizer.encode(text).ids)
+    )
+
+
+def _bos_of_settings(file: Path, tokenizer: Tokenizer) -> list[int]:
+    """Return the ``<bos>`` that the settings beside a file add and the file itself does not."""
+    settings = file.with_name('tokenizer_config.json')
+    if _starts_alike(lambda text: tokenizer.encode(text).ids) or not settings.is_file():
+        return []
+    fields = Fields(settings, read_json(settings))
+    is_gemma = 'gemma' in str(fields.content.get('tokenizer_class')).lower()
+    token = fields.content.get('bos_token')
+    token = token.get('content') if isinstance(token, dict) else token
+    at = tokenizer.token_to_id(str(token))
+    return [at] if fields.flag('add_bos_token', default=is_gemma) and at is not None else []
+
+
+def _starts_alike(encode: Callable[[str], list[int]]) -> bool:
+    """Whether different texts start with the same id: one is put before them."""
+    first, second = (encode(text)[:1] for text in PROBES)
+    return bool(first) and first == second
 
 
 def _from_pieces(file: Path, max_length: int, adds_bos: bool) -> PromptTokenizer:
@@ -117,9 +141,7 @@ def _check(tokenizer: PromptTokenizer, vocab: int | None, needs_bos: bool | None
         )
     if needs_bos is None:
         return
-    first, second = (tokenizer.encode(text)[:1] for text in (PROBE, 'b'))
-    # Different texts start with the same id only where one is put before them.
-    has_bos = first == second and bool(first)
+    has_bos = _starts_alike(tokenizer.encode)
     if has_bos != needs_bos:
         raise ModelError(
             f'tokenizer does not fit {tokenizer.file}: got texts that '

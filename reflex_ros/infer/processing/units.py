@@ -75,9 +75,7 @@ def _check_gripper(robot: RobotMap, kind: str, joint: str, span: Array) -> None:
         raise _error(unit, others[0], kind, joint, span, f'about {full[unit]:g}')
 
 
-def _error(
-    unit: str, likely: str, kind: str, joint: str, span: Array, limit: str
-) -> ModelError:
+def _error(unit: str, likely: str, kind: str, joint: str, span: Array, limit: str) -> ModelError:
     return ModelError(
         f'statistics do not have the declared unit {kind} {joint}: got a usual range of '
         f'{span[0]:.4g} to {span[1]:.4g}, expected values up to {limit} ({unit}); it looks like '
