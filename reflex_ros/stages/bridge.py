@@ -157,7 +157,7 @@ class Bridge:
                 covered_ns=self._covered_ns(chunk, now.mono_ns),
                 gripper_m=(float(limits.lower[-1]), float(limits.upper[-1])),
             )
-            reason, text = self._judge_seam(running, max(next_due_ns, step0_ns))
+            reason, text = self._judge_seam(running, next_due_ns)
         if reason is not RejectReason.NONE:
             self._reject(chunk, reason, text, now)
         else:
@@ -331,9 +331,9 @@ class Bridge:
         """Return the age at which an observation stops being live, ns."""
         return self._config.age_limit_ns(self.latency.value_ns)
 
-    def _judge_seam(self, running: Running, switch_ns: int) -> tuple[RejectReason, str]:
+    def _judge_seam(self, running: Running, next_due_ns: int) -> tuple[RejectReason, str]:
         """Refuse a step that is too large, also where a ramp would lead over it."""
-        step = self._mover.seam(running, switch_ns)
+        step = self._mover.seam(running, next_due_ns)
         if step is None:
             return RejectReason.NONE, ''
         worst = int(np.argmax(np.abs(step[:-1])))

@@ -128,8 +128,8 @@ class Follower:
 
         Args:
             due_ns: The tick.
-            current: Where the arm is going now, for the seam: the setpoint at this tick. None if
-                the chunk is joined in another way; nothing is stitched then.
+            current: Where the arm is going now, for the seam: ``origin``, or the pose that it
+                holds. None if the chunk is joined in another way; nothing is stitched then.
         """
         ready = [r for r in self._waiting if r.step0_ns <= due_ns]
         if not ready:
@@ -151,6 +151,20 @@ class Follower:
             return None
         begun = [r for r in self._waiting if r.step0_ns <= t_ns]
         return (begun[-1] if begun else self.active).path.at(t_ns)
+
+    def origin(self, switch_ns: int, *, next_due_ns: int) -> Setpoint | None:
+        """Return the setpoint at a switch of the chunk that is left; None without an active one.
+
+        A chunk that takes over at the switch is no part of the motion that it joins.
+
+        Args:
+            switch_ns: Tick of the switch.
+            next_due_ns: The next tick: no waiting chunk has its turn before it.
+        """
+        if self.active is None:
+            return None
+        before = [r for r in self._waiting if max(r.step0_ns, next_due_ns) < switch_ns]
+        return (before[-1] if before else self.active).path.at(switch_ns)
 
     def drop(self) -> tuple[Running, ...]:
         """Forget all chunks and return them, oldest first."""

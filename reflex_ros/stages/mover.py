@@ -104,17 +104,22 @@ class Mover:
         self._must_rest = True
         return self.follower.drop()
 
-    def seam(self, running: Running, due_ns: int) -> FloatArray | None:
-        """Return the step that ``running`` would make at ``due_ns``; None before enabling.
+    def seam(self, running: Running, next_due_ns: int) -> FloatArray | None:
+        """Return the step that ``running`` would make at its switch; None before enabling.
 
         A ramp hides a step but not its size: a first chunk far from the held pose is a wrong unit
         or a wrong normalisation, and must not sweep the arm there.
+
+        Args:
+            running: A chunk that was not offered to the follower yet.
+            next_due_ns: First tick that could execute it.
         """
         if self._limiter is None:
             return None
-        current = self._current(due_ns)
+        switch_ns = max(next_due_ns, running.step0_ns)
+        current = self._current(switch_ns, next_due_ns=next_due_ns)
         origin = self._limiter.position if current is None else current.position
-        return np.asarray(running.path.at(due_ns).position - origin)
+        return np.asarray(running.path.at(switch_ns).position - origin)
 
     # ---- the tick ----------------------------------------------------------------------------
 
@@ -172,7 +177,7 @@ class Mover:
     def _take_over(self, due_ns: int) -> None:
         if not self.follower.is_due(due_ns):
             return
-        ended = self.follower.switch(due_ns, self._current(due_ns))
+        ended = self.follower.switch(due_ns, self._current(due_ns, next_due_ns=due_ns))
         active = self.follower.active
         assert active is not None
         text = f'followed by chunk {active.chunk.chunk_id}'
@@ -201,14 +206,14 @@ class Mover:
         share = (due_ns - self._ramp_start_ns) / self._config.ramp_ns
         return ramp(self._ramp_from, setpoint, share, self._config.ramp_ns)
 
-    def _current(self, due_ns: int) -> Setpoint | None:
-        """Return where the arm is going at a tick, None where a ramp will bridge the step.
+    def _current(self, switch_ns: int, *, next_due_ns: int) -> Setpoint | None:
+        """Return where the arm is going at a switch, None where a ramp will bridge the step.
 
         While it moves that is the plan's setpoint, also in a ramp: the ramp leads from the held
         pose to whatever the plan says, so a seam lies between two plans.
         """
         if self._states.state in _MOVING:
-            planned = self.follower.setpoint(due_ns)
+            planned = self.follower.origin(switch_ns, next_due_ns=next_due_ns)
             if planned is not None:
                 return planned
         if self._needs_ramp or self._limiter is None:

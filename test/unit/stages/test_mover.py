@@ -1,0 +1,67 @@
+"""How a chunk joins the motion that the mover is in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reflex_ros.core.types import RejectReason, Stitch, Verdict
+
+STEP = 5e-4
+"""rad; what a blend of 60 ms takes up within the limits of the arm."""
+
+
+def seams(rig, chunk):
+    return [t.seam_position for t in rig.traces() if t.chunk_id == chunk.chunk_id]
+
+
+@pytest.fixture
+def moving(rig):
+    """A rig that tracks the home pose."""
+    r = rig()
+    r.run_up()
+    return r
+
+
+def test_a_blended_chunk_starts_where_the_arm_was_going(moving, move):
+    moving.offer(moving.chunk(start=move(STEP), to=move(STEP)))
+    ticks = moving.tick(5)
+    wanted = [t.setpoint[0] for t in ticks]
+    assert wanted[0] == pytest.approx(0.0, abs=1e-12)
+    assert wanted[3:] == pytest.approx([STEP] * 2)
+    assert np.all(np.diff(wanted) >= 0.0)
+
+
+def test_a_blend_within_the_limits_is_not_limited(moving, move):
+    moving.offer(moving.chunk(start=move(STEP), to=move(STEP)))
+    assert [t.verdict for t in moving.tick(5)] == [Verdict.FRESH] * 5
+
+
+def test_a_step_that_is_not_blended_is_limited(moving, move):
+    at = move(10 * STEP)
+    moving.offer(moving.chunk(start=at, to=at, stitch=Stitch.REPLACE))
+    assert moving.tick(1)[0].verdict is Verdict.LIMITED
+
+
+@pytest.mark.parametrize('stitch', [Stitch.BLEND, Stitch.REPLACE])
+def test_the_trace_tells_the_step_between_two_chunks(moving, move, stitch):
+    chunk = moving.chunk(start=move(0.02), to=move(0.02), stitch=stitch)
+    moving.offer(chunk)
+    moving.tick(3)
+    moving.offer(moving.chunk(start=move(0.02), to=move(0.02)))
+    moving.tick(1)
+    assert seams(moving, chunk) == pytest.approx([0.02])
+
+
+def test_a_step_is_judged_from_the_motion_and_not_from_a_chunk_that_never_ran(moving, move):
+    assert moving.offer(moving.chunk(start=move(0.3), to=move(0.3))) is None
+    refused = moving.offer(moving.chunk(start=move(0.6), to=move(0.6), at_ns=moving.now.mono_ns))
+    assert refused.reason is RejectReason.SEAM and '+0.600 rad' in refused.text
+
+
+def test_a_step_is_judged_from_the_waiting_chunk_that_runs_before_it(moving, move):
+    moving.tick(1)
+    first_ns = moving.next_due_ns + 40_000_000
+    assert moving.offer(moving.chunk(start=move(0.3), to=move(0.3), at_ns=first_ns)) is None
+    late = moving.chunk(start=move(0.6), to=move(0.6), at_ns=first_ns + 100_000_000)
+    assert moving.offer(late) is None
