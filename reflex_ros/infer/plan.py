@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import torch
@@ -36,9 +36,34 @@ def dtype_of(name: str, dtype: torch.dtype) -> torch.dtype:
     return torch.bfloat16 if is_small else torch.float32
 
 
-def cast(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Return the weights in the types of the plan; one that has its type already is shared."""
-    return {name: value.to(dtype_of(name, dtype)) for name, value in tensors.items()}
+class CastWeights(Mapping[str, Tensor]):
+    """Weights in the types of the plan, converted when they are asked for.
+
+    One that has its type already is shared with the file it is mapped from; what is never asked
+    for, as the image tower in a process that only denoises, is never converted.
+
+    Args:
+        tensors: Weights by canonical name. dtype: Type that the language model computes in.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+        self._tensors, self._dtype = tensors, dtype
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return one weight."""
+        return self._tensors[name].to(dtype_of(name, self._dtype))
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        """Return the number of weights."""
+        return len(self._tensors)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is such a weight, without converting it."""
+        return name in self._tensors
 
 
 def dtype_named(name: str) -> torch.dtype:

@@ -37,7 +37,7 @@ class SnapshotPolicy:
         self.pretrained, self.config = pretrained, pretrained.config
         self.processing, self.reuse = pretrained.processing, reuse
         self.dtype = plan.dtype_named(dtype or pretrained.config.dtype or 'float32')
-        weights = plan.cast(pretrained.weights, self.dtype)
+        weights = plan.CastWeights(pretrained.weights, self.dtype)
         self.network: SnapshotNetwork = build_network(
             weights, pretrained.sizes, reuse, pretrained.config
         )

@@ -177,5 +177,5 @@ def positions_of(valid: Tensor | None, length: int) -> Tensor:
 
 
 def denoise(denoiser: Denoiser, noise: Tensor, num_steps: int) -> Tensor:
-    """Return the normalised actions made of ``noise[batch, chunk, max_action_dim]``, same shape."""
+    """Return the normalised actions made of noise ``[batch, chunk, max_action_dim]``."""
     return flow.integrate(denoiser.velocity, noise, num_steps)

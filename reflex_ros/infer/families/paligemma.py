@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,7 @@ from reflex_ros.infer.cache import StaticCache
 from reflex_ros.infer.decoder import Layer, Norm, Pass, Style, gelu_tanh, run
 from reflex_ros.infer.snapshot import Positions, Prefix, positions_of, valid_mask
 from reflex_ros.infer.vision import Siglip
-from reflex_ros.infer.weights import Weights
+from reflex_ros.infer.weights import Linear, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +26,11 @@ EPS = 1e-6
 class PaliGemma:
     """SigLIP, projector and the two Gemma stacks.
 
+    Each part is built when it is first used: a process that only encodes, or only denoises, never
+    converts or packs the other's weights.
+
     Args:
-        tensors: Weights by canonical name, in the types of ``plan.cast``.
+        tensors: Weights by canonical name, in the types of ``plan.CastWeights``.
         sizes: Of the checkpoint.
         reuse: Switches.
     """
@@ -38,15 +42,8 @@ class PaliGemma:
             sizes.heads, sizes.kv_heads, sizes.head_dim, eps=EPS, weight_offset=1.0,
             activation=gelu_tanh, is_rope_wide=False, packed=reuse.packed,
         )  # fmt: skip
-        self._tower = Siglip(
-            vlm.at('vision_tower.vision_model'),
-            layers=sizes.vision_depth, heads=sizes.vision_heads, patch=sizes.patch,
-        )  # fmt: skip
-        self._projector = vlm.linear('multi_modal_projector.linear')
+        self._parts, self._expert, self._style = vlm, expert, style
         self._words = vlm['language_model.embed_tokens.weight']
-        self._vlm = _stack(vlm.at('language_model'), sizes.depth, style)
-        self.expert = _stack(expert, sizes.expert_depth, style)
-        self.expert_norm = Norm(expert.at('norm'), style)
         self.sizes, self.reuse = sizes, reuse
         self.camera_tokens = (sizes.image // sizes.patch) ** 2
         # the reference rounds its frequencies with the weights; trained so, they must stay so
@@ -56,6 +53,29 @@ class PaliGemma:
             rate_dtype=torch.bfloat16 if is_half else torch.float64,
         )  # fmt: skip
 
+    @cached_property
+    def _camera(self) -> tuple[Siglip, Linear]:
+        sizes, parts = self.sizes, self._parts
+        tower = Siglip(
+            parts.at('vision_tower.vision_model'),
+            layers=sizes.vision_depth, heads=sizes.vision_heads, patch=sizes.patch,
+        )  # fmt: skip
+        return tower, parts.linear('multi_modal_projector.linear')
+
+    @cached_property
+    def _vlm(self) -> tuple[Layer, ...]:
+        return _stack(self._parts.at('language_model'), self.sizes.depth, self._style)
+
+    @cached_property
+    def expert(self) -> tuple[Layer, ...]:
+        """Layers of the action expert."""
+        return _stack(self._expert, self.sizes.expert_depth, self._style)
+
+    @cached_property
+    def expert_norm(self) -> Norm:
+        """Last norm of the action expert."""
+        return Norm(self._expert.at('norm'), self._style)
+
     @property
     def dtype(self) -> torch.dtype:
         """Type of activations, keys and values."""
@@ -63,7 +83,8 @@ class PaliGemma:
 
     def embed_camera(self, pixels: Tensor) -> Tensor:
         """Return ``[batch, camera_tokens, width]``, in the type of the tower, not scaled."""
-        return self._projector(self._tower(pixels))
+        tower, projector = self._camera
+        return projector(tower(pixels))
 
     def embed_words(self, ids: Tensor) -> Tensor:
         """Return ``[batch, tokens, width]``: rows of the table times sqrt(width)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -43,9 +44,11 @@ class Pi05(PaliGemma):
         self.velocity_out = weights.linear('action_out_proj')
         self.chunk, self._config = config.chunk_size, config
         self._time = weights.linear('time_mlp_in'), weights.linear('time_mlp_out')
-        layers = [norm for layer in self.expert for norm in layer.norms]
-        self._norms: Sequence[Norm] = (*layers, self.expert_norm)
         self._tables: dict[tuple[float, ...], tuple[Tensor, ...]] = {}
+
+    @cached_property
+    def _norms(self) -> Sequence[Norm]:
+        return (*(norm for layer in self.expert for norm in layer.norms), self.expert_norm)
 
     def modulation_table(self, taus: tuple[float, ...]) -> tuple[Tensor, ...]:
         """Return ``[steps, 3 * width]`` for each norm: all that the flow time does, ever."""

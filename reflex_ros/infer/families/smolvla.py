@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +16,7 @@ from reflex_ros.infer.decoder import Layer, Norm, Pass, Projected, Style, run
 from reflex_ros.infer.families.action_tokens import ActionTokens
 from reflex_ros.infer.snapshot import Positions, Prefix, positions_of, suffix_cache, valid_mask
 from reflex_ros.infer.vision import Siglip, pixel_shuffle
-from reflex_ros.infer.weights import Weights
+from reflex_ros.infer.weights import Linear, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +31,10 @@ EPS = 1e-5
 class SmolVla:
     """Network of a SmolVLA checkpoint, see ``snapshot.SnapshotNetwork``.
 
+    Each part is built when it is first used, as in ``PaliGemma``.
+
     Args:
-        tensors: Weights by canonical name, in the types of ``plan.cast``.
+        tensors: Weights by canonical name, in the types of ``plan.CastWeights``.
         sizes: Of the checkpoint.
         reuse: Switches.
         config: Configuration of the checkpoint.
@@ -52,18 +55,10 @@ class SmolVla:
             sizes.heads, sizes.kv_heads, sizes.head_dim, eps=EPS, weight_offset=0.0,
             activation=F.silu, is_rope_wide=True, packed=reuse.packed,
         )  # fmt: skip
-        self._tower = Siglip(
-            vlm.at('vision_model'),
-            layers=sizes.vision_depth, heads=sizes.vision_heads, patch=sizes.patch,
-        )  # fmt: skip
-        self._connector = vlm.linear('connector.modality_projection.proj')
+        self._parts, self._expert, self._style = vlm, expert, style
+        self._every = config.self_attn_every_n_layers
         self._words = vlm['text_model.embed_tokens.weight']
-        self._vlm = tuple(
-            Layer(vlm.at(f'text_model.layers.{i}'), style, slot=i, is_cross=False)
-            for i in range(sizes.depth)
-        )
-        self.expert = _expert(expert, style, sizes, config.self_attn_every_n_layers)
-        self.expert_norm = Norm(expert.at('norm'), style)
+        check_pairs(sizes)
         self.state_in = weights.linear('state_proj')
         self.tokens = ActionTokens(weights, config)
         self.velocity_out = weights.linear('action_out_proj')
@@ -74,6 +69,41 @@ class SmolVla:
             sizes.head_dim, torch.promote_types(self._words.dtype, torch.float32)
         )
 
+    @cached_property
+    def _camera(self) -> tuple[Siglip, Linear]:
+        sizes, parts = self.sizes, self._parts
+        tower = Siglip(
+            parts.at('vision_model'),
+            layers=sizes.vision_depth, heads=sizes.vision_heads, patch=sizes.patch,
+        )  # fmt: skip
+        return tower, parts.linear('connector.modality_projection.proj')
+
+    @cached_property
+    def _vlm(self) -> tuple[Layer, ...]:
+        parts, style = self._parts.at('text_model'), self._style
+        return tuple(
+            Layer(parts.at(f'layers.{i}'), style, slot=i, is_cross=False)
+            for i in range(self.sizes.depth)
+        )
+
+    @cached_property
+    def expert(self) -> tuple[Layer, ...]:
+        """Layers of the action expert, each with the language model's layer that it reads."""
+        stride = self.sizes.depth // self.sizes.expert_depth
+        slots = range(0, self.sizes.depth, stride)
+        return tuple(
+            Layer(
+                self._expert.at(f'layers.{i}'), self._style, slot=slot,
+                is_cross=self._every <= 0 or slot % self._every > 0,
+            )
+            for i, slot in enumerate(slots)
+        )  # fmt: skip
+
+    @cached_property
+    def expert_norm(self) -> Norm:
+        """Last norm of the action expert."""
+        return Norm(self._expert.at('norm'), self._style)
+
     @property
     def dtype(self) -> torch.dtype:
         """Type of activations, keys and values."""
@@ -81,7 +111,8 @@ class SmolVla:
 
     def embed_camera(self, pixels: Tensor) -> Tensor:
         """Return ``[batch, camera_tokens, width]``, scaled by sqrt(width)."""
-        tokens = self._connector(pixel_shuffle(self._tower(pixels), self.sizes.scale_factor))
+        tower, connector = self._camera
+        tokens = connector(pixel_shuffle(tower(pixels), self.sizes.scale_factor))
         return tokens * tokens.shape[-1] ** 0.5
 
     def embed_words(self, ids: Tensor) -> Tensor:
@@ -133,19 +164,17 @@ class SmolVla:
         return SmolVlaDenoiser(self, whole, num_steps)
 
 
-def _expert(weights: Weights, style: Style, sizes: Sizes, every: int) -> tuple[Layer, ...]:
-    """Return the expert's layers, each with the language model's layer that it reads."""
+def check_pairs(sizes: Sizes) -> None:
+    """Refuse stacks whose layers cannot be paired.
+
+    Raises:
+        ModelError: The depth of the language model is no multiple of the expert's.
+    """
     if sizes.expert_depth < 1 or sizes.depth % sizes.expert_depth:
         raise ModelError(
             f'layers cannot be paired: got {sizes.expert_depth} of the expert, expected a divisor '
             f'of {sizes.depth}. Use a complete checkpoint.'
         )
-    stride = sizes.depth // sizes.expert_depth
-    slots = range(0, sizes.depth, stride)
-    return tuple(
-        Layer(weights.at(f'layers.{i}'), style, slot=slot, is_cross=every <= 0 or slot % every > 0)
-        for i, slot in enumerate(slots)
-    )
 
 
 class SmolVlaDenoiser:
