@@ -57,6 +57,28 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(scope='session', autouse=True)
+def only_this_host(tmp_path_factory):
+    """Fail the run if this process or one that it starts connects to another host."""
+    guard = ROOT / 'test' / 'guard'
+    log = tmp_path_factory.mktemp('guard') / 'attempts.txt'
+    before = {name: os.environ.get(name) for name in ('PYTHONPATH', 'REFLEX_GUARD_LOG')}
+    os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, (str(guard), before['PYTHONPATH'])))
+    os.environ['REFLEX_GUARD_LOG'] = str(log)
+    load_guard(guard)
+    yield log
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    attempts = log.read_text() if log.exists() else ''
+    assert not attempts, f'somebody tried to reach another host:\n{attempts}'
+
+
+def load_guard(folder):
+    """Install the hook in this process; it stays, as audit hooks do."""
+    spec = importlib.util.spec_from_file_location('reflex_guard', folder / 'sitecustomize.py')
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
 @pytest.fixture
 def root():
     """Return the root of the repository."""

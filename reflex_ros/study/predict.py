@@ -84,10 +84,8 @@ def predict_file(checkpoint: Path, source: Path, target: Path, options: Options)
     policy = SnapshotPolicy.load(checkpoint, dtype=options.dtype, reuse=options.reuse)
     observation = _observation(arrays, source)
     probe = ClockProbe(SystemClock())
-    result = predict(
-        policy, observation, _noise(arrays, policy, observation, options.seed),
-        probe=probe, num_steps=options.num_steps,
-    )  # fmt: skip
+    noise = _noise(arrays, source, policy, options, len(observation.tasks))
+    result = predict(policy, observation, noise, probe=probe, num_steps=options.num_steps)
     _write(target, result, probe)
     return result
 
@@ -109,29 +107,40 @@ def _observation(arrays: Arrays, source: Path) -> Observation:
             raise ConfigError(
                 f'input is incomplete {source}: got {sorted(arrays)}, expected {name}. Add it.'
             )
-    state, tasks = arrays['raw_state'], np.atleast_1d(arrays['task'])
-    if state.dtype.kind not in 'fiu' or tasks.dtype.kind not in 'US':
+    tasks = np.atleast_1d(arrays['task'])
+    if tasks.dtype.kind not in 'US' or tasks.ndim != 1 or not len(tasks):
         raise ConfigError(
-            f'input cannot be used {source}: got raw_state {state.dtype} and task {tasks.dtype}, '
-            'expected numbers and text. Correct it.'
+            f'input cannot be used {source} task: got {tasks.dtype} {list(tasks.shape)}, expected '
+            'one text for each row. Correct it.'
         )
     images = {
-        name.removeprefix(IMAGE_PREFIX): torch.from_numpy(value)
-        for name, value in arrays.items()
-        if name.startswith(IMAGE_PREFIX) and value.dtype.kind in 'uif'
+        name.removeprefix(IMAGE_PREFIX): torch.from_numpy(_numbers(arrays, name, source))
+        for name in arrays
+        if name.startswith(IMAGE_PREFIX)
     }
+    state = _numbers(arrays, 'raw_state', source)
     words = tuple(t.decode() if isinstance(t, bytes) else str(t) for t in tasks.tolist())
     return Observation(images, torch.from_numpy(state.astype(np.float32)), words)
 
 
+def _numbers(arrays: Arrays, name: str, source: Path) -> npt.NDArray[Any]:
+    """Return an array of the input that must hold numbers."""
+    if arrays[name].dtype.kind not in 'fiu':
+        raise ConfigError(
+            f'input cannot be used {source} {name}: got {arrays[name].dtype}, expected numbers. '
+            'Correct it.'
+        )
+    return arrays[name]
+
+
 def _noise(
-    arrays: Arrays, policy: SnapshotPolicy, observation: Observation, seed: int
+    arrays: Arrays, source: Path, policy: SnapshotPolicy, options: Options, rows: int
 ) -> torch.Tensor:
     shape = (policy.config.chunk_size, policy.config.max_action_dim)
     if 'noise' in arrays:
-        return torch.from_numpy(arrays['noise'].astype(np.float32))
-    rows = [chunk_noise(seed, row, shape=shape) for row in range(len(observation.tasks))]
-    return torch.from_numpy(np.stack(rows))
+        return torch.from_numpy(_numbers(arrays, 'noise', source).astype(np.float32))
+    drawn = [chunk_noise(options.seed, row, shape=shape) for row in range(rows)]
+    return torch.from_numpy(np.stack(drawn))
 
 
 def _write(target: Path, result: Prediction, probe: Probe) -> None:

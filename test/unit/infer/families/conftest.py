@@ -74,7 +74,8 @@ class Case:
         """Return the compact prefix of the observation."""
         wide = network.dtype if network.dtype is torch.float64 else torch.float32
         views = {
-            str(i): network.embed_camera(p[None].to(wide)) for i, p in enumerate(self.inputs.pixels)
+            str(i): network.embed_camera(pixels[None].to(wide))
+            for i, pixels in enumerate(self.inputs.pixels)
         }
         tokens = compact_tokens(network, views, self.inputs.ids)
         rows = tokens.shape[1] + network.state_rows + self.config.chunk_size

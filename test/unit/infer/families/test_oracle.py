@@ -12,7 +12,8 @@ from reflex_ros.infer.reuse import Reuse
 TOLERANCE = 1e-12
 SHAPES = st.fixed_dictionaries({
     'groups': st.integers(1, 4), 'kv_heads': st.integers(1, 3), 'half': st.integers(1, 5),
-    'depth': st.integers(1, 4), 'width': st.integers(2, 9), 'mlp': st.integers(1, 20), 'vision_heads': st.integers(1, 3),
+    'depth': st.integers(1, 4), 'width': st.integers(2, 9), 'mlp': st.integers(1, 20),
+    'vision_heads': st.integers(1, 3),
 })  # fmt: skip
 SCENES = st.fixed_dictionaries({
     'cameras': st.integers(1, 4), 'words': st.integers(1, 9), 'chunk': st.integers(1, 12),

@@ -1,0 +1,167 @@
+"""[ci] The one-shot command: files in, files out, and one clear line for everything wrong."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reflex_ros.cli.main import main
+
+PARITY = Path(__file__).resolve().parents[2] / 'data' / 'parity'
+FAMILIES = ('pi0', 'pi05', 'smolvla')
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Run the command; return exit code, standard error and what was written."""
+    def call(family='pi0', arrays=None, *options, source=None):
+        file = source or tmp_path / 'in.npz'
+        if source is None:
+            np.savez(file, **(arrays or inputs(family)))
+        target = tmp_path / 'out.npz'
+        code = main(['predict', str(PARITY / family / 'checkpoint'), '--input', str(file),
+                     '--output', str(target), *options])
+        written = dict(np.load(target)) if target.exists() else None
+        return code, capsys.readouterr().err, written
+
+    return call
+
+
+def inputs(family: str, case: str = 'all_cameras') -> dict[str, np.ndarray]:
+    data = np.load(PARITY / family / f'{case}.npz')
+    return {n: data[n] for n in data.files
+            if n.startswith('raw_u8/') or n in ('raw_state', 'task', 'noise')}
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+@pytest.mark.parametrize('options', [(), ('--layout', 'compact'), ('--cache', 'full')])
+def test_it_writes_what_the_reference_has(run, family, options):
+    code, error, out = run(family, None, *options)
+    assert (code, error) == (0, '')
+    data = np.load(PARITY / family / 'all_cameras.npz')
+    counts = data['prefix_pad_masks']
+    for name, bound in {'v_t': 2e-5, 'actions': 1e-4, 'actions_unnormalized': 1e-4}.items():
+        assert out[name].shape == data[name].shape
+        assert np.abs(out[name] - data[name]).max() <= bound, name
+    for name in ('prefix_k', 'prefix_v'):
+        assert out[name].shape == data[name].shape
+        apart = np.abs(out[name] - data[name]) * counts[None, :, None, :, None]
+        assert apart.max() <= 2e-5, name
+    stages = {n.removeprefix('stage_s/') for n in out if n.startswith('stage_s/')}
+    assert stages == {'preprocess', 'vision', 'prefix', 'denoise', 'decode'}
+    assert all(0 <= out[f'stage_s/{n}'] < 60 for n in stages)
+
+
+def test_bfloat16_is_chosen_by_option(run):
+    _, _, out = run('pi0', None, '--dtype', 'bfloat16')
+    rounded = np.load(PARITY / 'pi0' / 'all_cameras_bf16.npz')
+    exact = np.load(PARITY / 'pi0' / 'all_cameras.npz')
+    assert np.abs(out['actions'] - rounded['actions']).max() <= 3e-2
+    assert np.abs(out['actions'] - exact['actions']).max() > 1e-3, 'it was not float32'
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_one_row_gives_what_it_gives_in_a_batch(run, family):
+    whole = run(family)[2]
+    one = run(family, {n: v[1:] for n, v in inputs(family).items()})[2]
+    assert one['actions'].shape[0] == 1
+    assert np.abs(one['actions'][0] - whole['actions'][1]).max() < 1e-5
+
+
+def test_noise_is_drawn_from_the_seed_where_there_is_none(run):
+    arrays = inputs('pi0')
+    arrays.pop('noise')
+    first, again = run('pi0', arrays)[2], run('pi0', arrays)[2]
+    other = run('pi0', arrays, '--seed', '1')[2]
+    assert np.array_equal(first['actions'], again['actions'])
+    assert np.abs(first['actions'] - other['actions']).max() > 0.1
+
+
+def test_the_number_of_steps_is_chosen_by_option(run):
+    assert run('pi05', None, '--steps', '3')[2]['v_t'].shape[0] == 3
+
+
+BAD = {
+    'no state': ({'raw_state': None}, 'expected raw_state'),
+    'no task': ({'task': None}, 'expected task'),
+    'no image': ({f'raw_u8/{n}_rgb': None for n in ('base_0', 'left_wrist_0', 'right_wrist_0')},
+                 'images cannot be used: got none'),
+    'unknown camera': ({'raw_u8/front': np.zeros((2, 3, 4, 4), np.uint8)}, 'front'),
+    'short state': ({'raw_state': np.zeros((2, 6), np.float32)}, 'state cannot be used'),
+    'state is nan': ({'raw_state': np.full((2, 7), np.nan, np.float32)}, 'not finite'),
+    'float image': ({'raw_u8/base_0_rgb': np.zeros((2, 3, 4, 4), np.float32)}, 'base_0_rgb'),
+    'image of another batch': ({'raw_u8/base_0_rgb': np.zeros((1, 3, 4, 4), np.uint8)},
+                               'base_0_rgb'),
+    'channels last': ({'raw_u8/base_0_rgb': np.zeros((2, 4, 4, 3), np.uint8)}, 'base_0_rgb'),
+    'empty image': ({'raw_u8/base_0_rgb': np.zeros((2, 3, 0, 4), np.uint8)}, 'base_0_rgb'),
+    'short noise': ({'noise': np.zeros((2, 9, 32), np.float32)}, 'noise cannot be used'),
+    'noise is text': ({'noise': np.array(['a', 'b'])}, 'noise'),
+    'tasks are numbers': ({'task': np.array([1, 2])}, 'text'),
+    'one task for two': ({'task': np.array(['a'])}, 'cannot be used'),
+    'state is text': ({'raw_state': np.array([['a'] * 7] * 2)}, 'numbers'),
+    'no rows': ({'task': np.array([], 'U1'), 'raw_state': np.zeros((0, 7), np.float32)},
+                'one text for each row'),
+    'image is text': ({'raw_u8/base_0_rgb': np.array(['a', 'b'])}, 'base_0_rgb'),
+}
+
+
+@pytest.mark.parametrize('name', BAD)
+def test_a_bad_input_is_one_clear_line(run, name):
+    changes, expected = BAD[name]
+    arrays = {k: v for k, v in {**inputs('pi0'), **changes}.items() if v is not None}
+    code, error, out = run('pi0', arrays)
+    assert code == 2
+    assert out is None, 'nothing was written'
+    assert len(error.strip().splitlines()) == 1, error
+    assert 'Traceback' not in error
+    assert expected in error
+
+
+@pytest.mark.parametrize('content', [b'', b'PK\x03\x04 broken', b'hello'])
+def test_a_file_that_is_no_npz_is_one_clear_line(run, tmp_path, content):
+    file = tmp_path / 'bad.npz'
+    file.write_bytes(content)
+    code, error, _ = run(source=file)
+    assert code == 2
+    assert len(error.strip().splitlines()) == 1
+    assert 'bad.npz' in error
+    code, error, _ = run(source=tmp_path / 'missing.npz')
+    assert (code, 'missing.npz' in error) == (2, True)
+
+
+def test_pickles_are_not_opened(run, tmp_path):
+    file = tmp_path / 'pickle.npz'
+    np.savez(file, raw_state=np.array([{'a': 1}], dtype=object))
+    code, error, _ = run(source=file)
+    assert code == 2
+    assert 'pickle.npz' in error
+
+
+def test_a_missing_folder_is_named_before_any_work(tmp_path, capsys):
+    np.savez(tmp_path / 'in.npz', **inputs('pi0'))
+    code = main(['predict', str(PARITY / 'pi0' / 'checkpoint'), '--input',
+                 str(tmp_path / 'in.npz'), '--output', str(tmp_path / 'none' / 'out.npz')])
+    assert code == 2
+    assert 'none' in capsys.readouterr().err
+    code = main(['predict', str(tmp_path / 'no_checkpoint'), '--input', str(tmp_path / 'in.npz'),
+                 '--output', str(tmp_path / 'out.npz')])
+    assert code == 2
+    assert 'no_checkpoint' in capsys.readouterr().err
+
+
+def test_a_failure_leaves_an_older_output_as_it_was(run):
+    _, _, before = run('pi0')
+    code, _, after = run('pi0', {**inputs('pi0'), 'noise': np.zeros((2, 9, 32), np.float32)})
+    assert code == 2
+    assert np.array_equal(before['actions'], after['actions'])
+
+
+def test_no_connection_is_made(run, monkeypatch):
+    def refuse(*_):
+        raise AssertionError('a connection was made')
+
+    monkeypatch.setattr(socket.socket, 'connect', refuse)
+    assert run('smolvla')[0] == 0
