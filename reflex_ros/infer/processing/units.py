@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import pi
+from math import log, pi
 
 import numpy as np
 import numpy.typing as npt
@@ -66,13 +66,11 @@ def _check_gripper(robot: RobotMap, kind: str, joint: str, span: Array) -> None:
     unit, opening = robot.gripper_unit, robot.gripper_max_m
     full = {'m': opening, 'mm': 1000 * opening, 'fraction': 1.0, 'percent': 100.0}
     reach = float(np.abs(span).max())
-    others = [name for name, value in full.items() if reach <= SLACK * value and name != unit]
-    if reach > SLACK * full[unit]:
-        likely = others[0] if others else 'none of the known units'
+    # Two per cent of the opening in a fine unit is a whole opening in a coarse one.
+    is_small = unit in ('mm', 'percent') and 0.0 < reach < 0.02 * full[unit]
+    if is_small or reach > SLACK * full[unit]:
+        likely = min(full, key=lambda name: abs(log(reach / full[name])))
         raise _error(unit, likely, kind, joint, span, f'{full[unit]:g}')
-    # A range of a few per cent of the declared unit's is that of a smaller unit.
-    if unit in ('mm', 'percent') and 0.0 < reach < 0.02 * full[unit]:
-        raise _error(unit, others[0], kind, joint, span, f'about {full[unit]:g}')
 
 
 def _error(unit: str, likely: str, kind: str, joint: str, span: Array, limit: str) -> ModelError:

@@ -15,7 +15,7 @@ from reflex_ros.core.errors import ConfigError, ModelError
 from reflex_ros.infer.checkpoint import manifest
 from reflex_ros.infer.checkpoint.pretrained import open_pretrained
 from reflex_ros.infer.checkpoint.remap import TABLE
-from reflex_ros.infer.processing.robot import RobotMap
+from reflex_ros.infer.processing.robot import JOINTS, RobotMap
 
 FAMILIES = ('pi0', 'pi05', 'smolvla')
 WEIGHTS = 'model.safetensors'
@@ -242,7 +242,8 @@ def test_shards_give_the_same_weights(parity, copy):
     opened = open_pretrained(folder.path)
     assert same_weights(opened, open_pretrained(parity / 'pi0' / 'checkpoint'))
     assert {index.name, *homes.values()} < set(opened.hashes)
-    index.write_text(json.dumps({'weight_map': homes | {'more': 'model-00001-of-00002.safetensors'}}))
+    first = 'model-00001-of-00002.safetensors'
+    index.write_text(json.dumps({'weight_map': homes | {'more': first}}))
     refused(folder, 'tensor more: got none')
     index.write_text(json.dumps({'weight_map': homes | {'more': '../model.safetensors'}}))
     refused(folder, 'a file outside the folder')
@@ -323,7 +324,7 @@ def test_nothing_is_loaded_over_a_network(parity, monkeypatch):
 
 
 ROBOT = RobotMap(joint_unit='rad', gripper_unit='m',
-                 joint_names=('joint1', 'joint2', 'joint3', 'joint4', 'joint5', 'joint6', 'gripper'))
+                 joint_names=JOINTS)
 
 
 def piper_statistics(tensors):
