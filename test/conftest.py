@@ -104,3 +104,77 @@ def ros(ros_env):
     rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
     yield rclpy
     rclpy.try_shutdown()
+
+
+HOME = (0.0, 1.0, -1.0, 0.0, 0.5, 0.0, 0.02)
+"""Pose in which an arm can stay: rad, gripper m."""
+
+
+@pytest.fixture
+def family_checkpoint(tmp_path):
+    """Return a maker of checkpoints with random weights that keep an arm near ``HOME``.
+
+    ``change(config)`` edits the configuration; ``cameras`` are other names in the same order.
+    """
+    import json
+    import shutil
+
+    import numpy as np
+    from safetensors.numpy import load_file, save_file
+
+    def statistics(mean, std):
+        wide = {'min': -4, 'q01': -2, 'q10': -1, 'q90': 1, 'q99': 2, 'max': 4}
+        found = {name: mean + step * std for name, step in wide.items()}
+        return {**found, 'mean': mean, 'std': std}
+
+    def make(family, *, cameras=(), action_std=2e-4, change=None, name='checkpoint'):
+        folder = tmp_path / f'{family}-{name}'
+        shutil.copytree(ROOT / 'test' / 'data' / 'parity' / family / 'checkpoint', folder)
+        home = np.array(HOME, np.float32)
+        narrow = np.array([action_std] * 6 + [min(action_std, 0.01)], np.float32)
+        spread = np.array([0.5] * 6 + [0.02], np.float32)
+        values = {'observation.state': statistics(home, spread),
+                  'action': statistics(home, narrow)}
+        for file in folder.glob('*normalizer*.safetensors'):
+            tensors = load_file(file)
+            for key in tensors:
+                feature, kind = key.rsplit('.', 1)
+                tensors[key] = values[feature][kind].astype(np.float32)
+            save_file(tensors, file)
+        config = json.loads((folder / 'config.json').read_text())
+        if cameras:
+            inputs = config['input_features']
+            old = [key for key in inputs if '.images.' in key]
+            views = {f'observation.images.{new}': inputs[key]
+                     for new, key in zip(cameras, old, strict=False)}
+            config['input_features'] = {**views, 'observation.state': inputs['observation.state']}
+        if change is not None:
+            change(config)
+        (folder / 'config.json').write_text(json.dumps(config))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def family_params():
+    """Return a maker of the parameters of all nodes for a checkpoint of ``family_checkpoint``."""
+    from reflex_ros.core.param_table import BRIDGE, ENCODER, POLICY, SIMULATOR
+    from reflex_ros.core.params import defaults
+
+    def make(family, folder, **changes):
+        values = {}
+        for node in (SIMULATOR, ENCODER, POLICY, BRIDGE):
+            values.update(defaults(node))
+        chosen = {
+            'policy.name': family, 'policy.checkpoint': str(folder), 'policy.joint_unit': 'rad',
+            'policy.gripper_unit': 'm', 'policy.step_period_s': 0.04,
+            'policy.joint_names': ('joint1', 'joint2', 'joint3', 'joint4', 'joint5', 'joint6',
+                                   'gripper'),
+            'camera.names': ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb'),
+            **{name.replace('__', '.'): value for name, value in changes.items()},
+        }
+        assert not set(chosen) - set(values), set(chosen) - set(values)
+        return {**values, **chosen}
+
+    return make

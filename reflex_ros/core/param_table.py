@@ -64,7 +64,7 @@ CONTROL = (
 
 CHUNK = (
     ParamSpec('chunk.mode', 'reflex', '', 'Execution mode, a preset of the switches below.',
-              (BRIDGE, POLICY), choices=('sync', 'async_naive', 'reflex')),
+              (BRIDGE, ENCODER, POLICY), choices=('sync', 'async_naive', 'reflex')),
     ParamSpec('chunk.execute_steps', 0, 'steps', 'Rows meant to be executed before a chunk is '
               'replaced. 0: what the checkpoint says.', (BRIDGE, POLICY), (0, 1000)),
     ParamSpec('chunk.horizon', 0, 'steps', 'Rows of a chunk that may be executed at all. 0: all.',
@@ -107,7 +107,8 @@ SAFETY = (
     ParamSpec('safety.max_observation_age_s', 0.5, 's', 'A chunk is dead once its oldest frame is '
               'older than this.', bounds=(0.05, 10.0)),
     ParamSpec('safety.max_tracking_error_rad', 0.25, 'rad', 'Larger joint errors mean contact, '
-              'slip or saturation: the measured state is used.', (BRIDGE, POLICY), (0.01, 3.0)),
+              'slip or saturation: the measured state is used.', (BRIDGE, ENCODER, POLICY),
+              (0.01, 3.0)),
     ParamSpec('safety.feedback_timeout_s', 0.1, 's', 'Without feedback for longer the arm is '
               'faulted and nothing is sent.', bounds=(0.02, 1.0)),
     ParamSpec('safety.state_timeout_s', 0.05, 's', 'Older feedback is not used as a state.',
@@ -156,7 +157,7 @@ ARM = (
     ParamSpec('arm.jerk_rad_s3', (100.0,) * 6, 'rad/s³', 'Largest joint jerks.',
               bounds=(1.0, 10_000.0)),
     ParamSpec('arm.gripper_max_m', 0.07, 'm', 'Largest total opening; a smaller reported range '
-              'wins.', _ARM, (0.001, 0.1)),
+              'wins.', (BRIDGE, SIMULATOR, ENCODER, POLICY), (0.001, 0.1)),
     ParamSpec('arm.gripper_velocity_m_s', 0.2, 'm/s', 'Largest opening speed.',
               bounds=(0.001, 1.0)),
     ParamSpec('arm.gripper_acceleration_m_s2', 2.0, 'm/s²', 'Largest opening acceleration.',
@@ -170,6 +171,8 @@ ARM = (
 CAMERA = (
     ParamSpec('camera.names', ('main',), '', 'Cameras by the names of the checkpoint, in its '
               'order; the first one triggers.', (ENCODER, SIMULATOR, RECORDER)),
+    ParamSpec('camera.masked', (), '', 'Cameras of the checkpoint that this robot lacks on '
+              'purpose; the policy must have been trained to do without them.', (ENCODER,)),
     ParamSpec('camera.topics', (), '', 'Image topic of each camera; a name that ends in '
               '`/compressed` carries JPEG or PNG. Empty: `camera/<name>/image_raw`.',
               (ENCODER, SIMULATOR, RECORDER)),
@@ -185,10 +188,8 @@ _MODEL = (ENCODER, POLICY)
 
 ENCODER_GROUP = (
     ParamSpec('encoder.layout', 'auto', '', 'What is reused: whole prefixes, or frames of a '
-              'window. The checkpoint decides unless this overrides it; the override is only '
-              'approximate.', _MODEL, choices=('auto', 'snapshot', 'windowed')),
-    ParamSpec('encoder.window', 0, 'frames', 'Frames of the window. 0: what the checkpoint says.',
-              _MODEL, (0, 64)),
+              'window. `auto`: what the checkpoint is trained for; the other one is refused.',
+              _MODEL, choices=('auto', 'snapshot', 'windowed')),
 )
 
 POLICY_GROUP = (
@@ -197,14 +198,20 @@ POLICY_GROUP = (
               choices=('oracle', 'tiny', 'smolvla', 'pi0', 'pi05')),
     ParamSpec('policy.checkpoint', '', '', 'Folder of the checkpoint. Empty: the one shipped with '
               '`tiny`.', _MODEL),
-    ParamSpec('policy.cache', 'partitioned', '', 'What the denoise steps reuse. `full` and '
-              '`naive` are for comparison; `naive` is wrong.', (POLICY,),
-              choices=('full', 'naive', 'partitioned')),
-    ParamSpec('policy.num_denoise_steps', 10, '', 'Steps of the flow from noise to action.',
-              (POLICY,), (1, 100)),
+    ParamSpec('policy.dtype', 'auto', '', 'Type in which the language model of a pretrained '
+              'checkpoint computes. `auto`: the one of the checkpoint.', _MODEL,
+              choices=('auto', 'float32', 'bfloat16')),
+    ParamSpec('policy.step_period_s', 0.0, 's', 'Time between two actions of the training data of '
+              'a pretrained checkpoint, which does not load without it. 0: unknown.', (POLICY,),
+              (0.0, 1.0)),
+    ParamSpec('policy.state_text', 'real', '', 'Columns of the state in the text of `pi05`; '
+              '`padded`: with zeros to the width of the checkpoint, as older exporters trained.',
+              _MODEL, choices=('real', 'padded')),
+    ParamSpec('policy.num_denoise_steps', 0, '', 'Steps of the flow from noise to action. 0: what '
+              'the checkpoint says.', (POLICY,), (0, 100)),
     ParamSpec('policy.seed', 0, '', 'Seed of the noise.', (POLICY,), (0, 2**31 - 1)),
-    ParamSpec('policy.device', 'auto', '', 'Device of the model. `auto`: CUDA where there is one.',
-              _MODEL, choices=('auto', 'cpu', 'cuda')),
+    ParamSpec('policy.device', 'auto', '', 'Device of the model. This version knows the CPU '
+              'alone and refuses `cuda`.', _MODEL, choices=('auto', 'cpu', 'cuda')),
     ParamSpec('policy.threads', 1, '', 'CPU threads of the model.', _MODEL, (1, 256)),
     ParamSpec('policy.joint_unit', 'undeclared', '', 'Unit of the joints in the training data of '
               'a pretrained checkpoint, which does not load without it.', _MODEL,
@@ -219,7 +226,7 @@ POLICY_GROUP = (
 
 RING = (
     ParamSpec('ring.store', 'auto', '', "Memory of the ring's payload. `auto`: where the model "
-              'is.', _MODEL, choices=('auto', 'cpu', 'cuda')),
+              'is. This version refuses `cuda`.', _MODEL, choices=('auto', 'cpu', 'cuda')),
     ParamSpec('ring.readers', 1, '', 'Readers that may be attached at once.', (ENCODER,), (1, 16)),
     ParamSpec('ring.leases', 1, '', 'Slots that one reader may hold at once.', (ENCODER,),
               (1, 16)),

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from reflex_ros.core.errors import StaleError
 from reflex_ros.core.param_table import POLICY
 from reflex_ros.core.probe import ClockProbe
@@ -44,9 +42,11 @@ class PolicyNode(ReflexNode):
     def configure(self) -> None:
         """Load the policy, attach to the ring, open the topics."""
         self._parts = make_policy(self.params, self.steady, namespace=self.get_namespace(),
-                                  shared=self._shared)
-        self._stage = PolicyStage(self._parts.model, policy_config(self.params),
-                                  lambda _: ClockProbe(self.steady))
+                                  shared=self._shared, warn=self._warn)
+        if self._parts.loaded is not None:
+            self.get_logger().info(f'policy: {self._parts.loaded.about}')
+        config = policy_config(self.params, most_steps=self._parts.most_steps)
+        self._stage = PolicyStage(self._parts.model, config, lambda _: ClockProbe(self.steady))
         self._worker = StageWorker(
             self._stage, clock=self.steady, due=self._due, publish=self._publish,
             failed=self.fail, name='policy',
@@ -98,15 +98,12 @@ class PolicyNode(ReflexNode):
         self._worker.feed(lambda: self._stage.on_trace(trace))
 
     def _on_joint_state(self, msg: Any) -> None:
-        names = list(msg.name)
         wanted = cast('PolicyParts', self._parts).model.joint_names
-        if set(names) != set(wanted) or len(msg.position) != len(names):
-            raise convert.MessageError(
-                f'joint state: got names {names} and {len(msg.position)} positions, expected '
-                f'{list(wanted)}. Correct the publisher.')
-        stamp_ns = convert.time_from_msg(msg.header.stamp)
-        position = np.array([msg.position[names.index(name)] for name in wanted])
+        stamp_ns, position = convert.joint_state_from_msg(msg, wanted)
         self._worker.feed(lambda: self._stage.on_joint_state(stamp_ns, position))
+
+    def _warn(self, text: str) -> None:
+        self.get_logger().warning(text, throttle_duration_sec=1.0)
 
     def _on_truth(self, msg: Any) -> None:
         truth = convert.sim_truth_from_msg(msg)

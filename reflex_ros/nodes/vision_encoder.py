@@ -48,6 +48,8 @@ class EncoderNode(ReflexNode):
         config = encoder_config(self.params)
         self._parts = make_encoder(self.params, self.steady, namespace=self.get_namespace(),
                                    shared=self._shared)
+        if self._parts.loaded is not None:
+            self.get_logger().info(f'policy: {self._parts.loaded.about}')
         self._stage = EncoderStage(config, lambda _: ClockProbe(self.steady), self._parts.encoder)
         self._worker = StageWorker(
             self._stage, clock=self.steady, due=self._due, publish=self._publish,
@@ -56,6 +58,10 @@ class EncoderNode(ReflexNode):
         self._blocks = self.advertise(topic('kv_block'))
         self._statuses = self.advertise(topic('stage_status'))
         self.listen(topic('task'), self._on_task)
+        encoder = self._parts.encoder
+        if encoder is not None and encoder.state_joints:
+            self.listen(topic('plan'), self._on_plan)
+            self.listen(topic('joint_states'), partial(self._on_joint_state, encoder.state_joints))
         names = cast('tuple[str, ...]', self.params['camera.topics'])
         for camera, name in zip(config.cameras, names or map(camera_topic, config.cameras),
                                 strict=True):
@@ -84,6 +90,14 @@ class EncoderNode(ReflexNode):
     def _on_task(self, msg: Any) -> None:
         task = convert.task_from_msg(msg)
         self._worker.feed(lambda: self._stage.on_task(task))
+
+    def _on_plan(self, msg: Any) -> None:
+        plan = convert.plan_from_msg(msg)
+        self._worker.feed(lambda: self._stage.on_plan(plan), newest='plan')
+
+    def _on_joint_state(self, names: tuple[str, ...], msg: Any) -> None:
+        stamp_ns, position = convert.joint_state_from_msg(msg, names)
+        self._worker.feed(lambda: self._stage.on_joint_state(stamp_ns, position))
 
     def _on_image(self, camera: str, msg: Any) -> None:
         received_ns = self.steady.mono_ns()

@@ -20,6 +20,7 @@ from reflex_ros.core.types import (
     StageStatus,
 )
 from reflex_ros.ros.convert_basic import (
+    MessageError,
     check_schema,
     floats_from_msg,
     floats_to_msg,
@@ -141,6 +142,27 @@ def sim_truth_from_msg(msg: Any) -> SimTruth:
         phase=msg.phase,
         success=msg.success,
         events=tuple(sim_event_from_msg(event) for event in msg.events),
+    )
+
+
+def joint_state_from_msg(msg: Any, names: Sequence[str]) -> tuple[int, FloatArray]:
+    """Return ROS time and positions ``float64[J]`` of a ``JointState``, bound by name.
+
+    Args:
+        msg: The message, in any order of the joints.
+        names: Joints that it must have, in the order wanted.
+
+    Raises:
+        MessageError: It has other joints, or fewer positions than names.
+    """
+    given = list(msg.name)
+    if set(given) != set(names) or len(msg.position) != len(given):
+        raise MessageError(
+            f'joint state: got names {given} and {len(msg.position)} positions, expected '
+            f'{list(names)}. Correct the publisher.'
+        )
+    return time_from_msg(msg.header.stamp), np.array(
+        [msg.position[given.index(name)] for name in names]
     )
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
+from weakref import WeakValueDictionary
 
 from reflex_ros.core.errors import ConfigError, StaleError
 from reflex_ros.stages.build import Params, checkpoint_folder, seconds_ns
@@ -15,35 +16,70 @@ from reflex_ros.stages.oracle import OraclePolicy
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Clock
     from reflex_ros.infer.families.tiny import TinyPolicy
+    from reflex_ros.ring.layout import RingLayout
     from reflex_ros.ring.writer import RingWriter
     from reflex_ros.stages.models import ChunkModel, FrameEncoder
-    from reflex_ros.stages.windowed import RingSource
+    from reflex_ros.stages.ring_source import RingSource
+    from reflex_ros.stages.snapshot_load import LoadedPolicy
 
-FAMILIES = ('oracle', 'tiny')
+SNAPSHOT_FAMILIES = ('pi0', 'pi05', 'smolvla')
+FAMILIES = ('oracle', 'tiny', *SNAPSHOT_FAMILIES)
+WINDOWED, SNAPSHOT = 'windowed', 'snapshot'
+
+
+def ignore(_: str) -> None:
+    """Take a text and do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderParts:
-    """What the encoder node owns: its encoder (None without payload) and how to close it."""
+    """What the encoder node owns.
+
+    Attributes:
+        encoder: None for blocks without payload. ``close``: closes it.
+        loaded: The pretrained checkpoint behind it, None if there is none.
+    """
 
     encoder: FrameEncoder | None
     close: Callable[[], None]
+    loaded: LoadedPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyParts:
-    """What the policy node owns: its model and how to close it."""
+    """What the policy node owns.
+
+    Attributes:
+        model: Makes the chunks. ``close``: closes it.
+        loaded: The pretrained checkpoint behind it, None if there is none.
+    """
 
     model: ChunkModel
     close: Callable[[], None]
+    loaded: LoadedPolicy | None = None
+
+    @property
+    def most_steps(self) -> int:
+        """Return how many rows of a chunk are meant to be executed, 0 = no bound."""
+        return 0 if self.loaded is None else self.loaded.policy.config.n_action_steps
 
 
 class Shared:
-    """What encoder and policy hand each other in one process: the ring's writer."""
+    """What encoder and policy hand each other in one process: the ring's writer, the weights."""
 
     def __init__(self) -> None:
         self._ready = threading.Condition()
         self._writer: RingWriter | None = None
+        self._loaded: WeakValueDictionary[tuple[object, ...], LoadedPolicy] = (
+            WeakValueDictionary())
+
+    def policy(self, key: tuple[object, ...], load: Callable[[], LoadedPolicy]) -> LoadedPolicy:
+        """Return the policy of a key, the same one for as long as somebody holds it."""
+        with self._ready:
+            found = self._loaded.get(key)
+            if found is None:
+                found = self._loaded[key] = load()
+            return found
 
     def put(self, writer: RingWriter | None) -> None:
         """Offer a ring, or with None take it back."""
@@ -74,17 +110,54 @@ def make_encoder(params: Params, clock: Clock, *, namespace: str,
         params: Parameters of the encoder node.
         clock: Steady clock.
         namespace: ROS namespace; names the ring's socket.
-        shared: Where the policy of the same process takes the ring from, None = a socket.
+        shared: Where the policy of the same process takes ring and weights from, None = a socket.
+
+    Raises:
+        ConfigError: A parameter does not fit. ModelError: The checkpoint cannot be used.
     """
-    if _family(params) == 'oracle':
+    family = _family(params)
+    if family == 'oracle':
         return EncoderParts(None, lambda: None)
-    from reflex_ros.ring.handoff import RingServer
-    from reflex_ros.ring.writer import RingWriter
+    if family in SNAPSHOT_FAMILIES:
+        return _snapshot_encoder(params, clock, namespace, shared)
     from reflex_ros.stages.windowed import WindowedEncoder, ring_layout
 
     policy = load_policy(params)
-    layout = ring_layout(policy.spec, readers=cast('int', params['ring.readers']),
-                         leases=cast('int', params['ring.leases']))
+    layout = ring_layout(policy.spec, **_room(params))
+    writer, notify, close = _open_ring(layout, clock, namespace, shared)
+    return EncoderParts(WindowedEncoder(policy, writer, notify), close)
+
+
+def _snapshot_encoder(params: Params, clock: Clock, namespace: str,
+                      shared: Shared | None) -> EncoderParts:
+    from reflex_ros.stages.snapshot import SnapshotEncoder, snapshot_ring_layout
+    from reflex_ros.stages.snapshot_load import check_cameras
+
+    loaded = _load_snapshot(params, shared)
+    policy, binding = loaded.policy, loaded.binding
+    check_cameras(policy.cameras, params)
+    layout = snapshot_ring_layout(policy, binding=binding, **_room(params))
+    writer, notify, close_ring = _open_ring(layout, clock, namespace, shared)
+    encoder = SnapshotEncoder(policy, writer, binding=binding, notify=notify)
+
+    def close() -> None:
+        encoder.close()
+        close_ring()
+
+    return EncoderParts(encoder, close, loaded)
+
+
+def _room(params: Params) -> dict[str, int]:
+    return {name: cast('int', params[f'ring.{name}']) for name in ('readers', 'leases')}
+
+
+def _open_ring(
+    layout: RingLayout, clock: Clock, namespace: str, shared: Shared | None,
+) -> tuple[RingWriter, Callable[[], None], Callable[[], None]]:
+    """Return the writer of a new ring, how to wake its readers, and how to close it."""
+    from reflex_ros.ring.handoff import RingServer
+    from reflex_ros.ring.writer import RingWriter
+
     writer = RingWriter.create(layout, clock=clock)
     try:
         server = RingServer(_socket(namespace), writer, clock=clock)
@@ -100,29 +173,69 @@ def make_encoder(params: Params, clock: Clock, *, namespace: str,
         server.close()
         writer.close()
 
-    return EncoderParts(WindowedEncoder(policy, writer, server.notify), close)
+    return writer, server.notify, close
 
 
-def make_policy(params: Params, clock: Clock, *, namespace: str,
-                shared: Shared | None) -> PolicyParts:
-    """Return the model that the parameters name, attached to the encoder's ring."""
-    if _family(params) == 'oracle':
+def make_policy(params: Params, clock: Clock, *, namespace: str, shared: Shared | None,
+                warn: Callable[[str], None] = ignore) -> PolicyParts:
+    """Return the model that the parameters name, attached to the encoder's ring.
+
+    Args:
+        params: Parameters of the policy node.
+        clock, namespace, shared: See ``make_encoder``.
+        warn: Takes what an operator should know of single inferences; may be called often.
+
+    Raises:
+        ConfigError: A parameter does not fit. ModelError: The checkpoint cannot be used.
+        StaleError: There is no ring. LayoutError: It is one of another checkpoint.
+    """
+    family = _family(params)
+    if family == 'oracle':
         from reflex_ros.sim.experts import make_chunk_expert
 
         return PolicyParts(OraclePolicy(make_chunk_expert), lambda: None)
-    from reflex_ros.stages.windowed import WindowedModel
+    if family in SNAPSHOT_FAMILIES:
+        return _snapshot_model(params, clock, namespace, shared, warn)
+    from reflex_ros.stages.windowed import WindowedModel, ring_layout
 
     policy = load_policy(params)
-    ring = _attach(params, clock, policy, namespace, shared)
-    model = WindowedModel(
-        policy, ring, seed=cast('int', params['policy.seed']),
-        num_steps=cast('int', params['policy.num_denoise_steps']),
-    )
+    ring = _attach(params, clock, ring_layout(policy.spec), namespace, shared)
+    model = WindowedModel(policy, ring, seed=cast('int', params['policy.seed']),
+                          num_steps=_num_steps(params))
     return PolicyParts(model, ring.close)
 
 
+def _snapshot_model(params: Params, clock: Clock, namespace: str, shared: Shared | None,
+                    warn: Callable[[str], None]) -> PolicyParts:
+    from reflex_ros.stages.snapshot import snapshot_ring_layout
+    from reflex_ros.stages.snapshot_load import step_period_ns
+    from reflex_ros.stages.snapshot_model import SnapshotModel
+
+    period_ns = step_period_ns(params)
+    loaded = _load_snapshot(params, shared)
+    layout = snapshot_ring_layout(loaded.policy, binding=loaded.binding)
+    ring = _attach(params, clock, layout, namespace, shared)
+    model = SnapshotModel(
+        loaded.policy, ring, binding=loaded.binding, step_period_ns=period_ns,
+        seed=cast('int', params['policy.seed']), num_steps=_num_steps(params), warn=warn,
+    )
+    return PolicyParts(model, ring.close, loaded)
+
+
+def _load_snapshot(params: Params, shared: Shared | None) -> LoadedPolicy:
+    from reflex_ros.stages.snapshot_load import load_key, load_snapshot
+
+    if shared is None:
+        return load_snapshot(params)
+    return shared.policy(load_key(params), lambda: load_snapshot(params))
+
+
+def _num_steps(params: Params) -> int | None:
+    return cast('int', params['policy.num_denoise_steps']) or None
+
+
 def load_policy(params: Params) -> TinyPolicy:
-    """Load the checkpoint of the parameters with the threads that they allow.
+    """Load the checkpoint of ``tiny`` with the threads that the parameters allow.
 
     Raises:
         ConfigError: The folder does not exist. ModelError: It is incomplete or damaged.
@@ -135,24 +248,35 @@ def load_policy(params: Params) -> TinyPolicy:
     return TinyPolicy.load(checkpoint_folder(params))
 
 
-def _attach(params: Params, clock: Clock, policy: TinyPolicy, namespace: str,
+def _attach(params: Params, clock: Clock, layout: RingLayout, namespace: str,
             shared: Shared | None) -> RingSource:
-    from reflex_ros.stages.windowed import LocalRing, RemoteRing, ring_layout
+    from reflex_ros.stages.ring_source import LocalRing, RemoteRing
 
     if shared is not None:
         return LocalRing(shared.writer, clock=clock)
-    return RemoteRing(
-        _socket(namespace), ring_layout(policy.spec), clock=clock,
-        timeout_ns=seconds_ns(params, 'ring.timeout_s'),
-    )
+    return RemoteRing(_socket(namespace), layout, clock=clock,
+                      timeout_ns=seconds_ns(params, 'ring.timeout_s'))
 
 
 def _family(params: Params) -> str:
+    """Return the policy's family after a look at what this version has not got."""
     name = cast('str', params['policy.name'])
     if name not in FAMILIES:
         raise ConfigError(
             f'policy.name: got {name!r}, expected one of {", ".join(FAMILIES)}. '
             'Other families cannot be loaded by this version.'
+        )
+    for device in ('policy.device', 'ring.store'):
+        if params[device] not in ('auto', 'cpu'):
+            raise ConfigError(
+                f'{device}: got {params[device]!r}, expected auto or cpu: this version computes '
+                'on the CPU alone. Choose cpu.'
+            )
+    own = SNAPSHOT if name in SNAPSHOT_FAMILIES else WINDOWED
+    if name != 'oracle' and params['encoder.layout'] not in ('auto', own):
+        raise ConfigError(
+            f'encoder.layout of {name}: got {params["encoder.layout"]!r}, expected auto or {own}, '
+            'which its checkpoints are trained for. Choose auto.'
         )
     return name
 

@@ -81,22 +81,44 @@ def switches_from(params: Params) -> Switches:
         return None if value == PRESET else value
 
     entry, stitch = chosen('chunk.entry'), chosen('chunk.stitch')
-    source = chosen('chunk.state_source')
-    if source is None and params['chunk.mode'] == Mode.REFLEX.value:
-        source = DEFAULT_STATE_SOURCE.get(cast('str', params.get('policy.name', '')))
     return switches(
         Mode(params['chunk.mode']),
         entry=Entry(entry) if entry else None,
         stitch=Stitch(stitch) if stitch else None,
-        state_source=StateSource(source) if source else None,
+        state_source=state_source_from(params),
         request=cast('Request | None', chosen('chunk.request')),
     )
 
 
-def execute_steps_from(params: Params, policy: str) -> int:
-    """Return the rows that are used before replacement."""
+def state_source_from(params: Params) -> StateSource:
+    """Return the state that conditions an inference: the one asked for, else the mode's."""
+    source, mode = cast('str', params['chunk.state_source']), Mode(params['chunk.mode'])
+    if source != PRESET:
+        return StateSource(source)
+    own = DEFAULT_STATE_SOURCE.get(cast('str', params.get('policy.name', '')))
+    if own and mode is Mode.REFLEX:
+        return StateSource(own)
+    return switches(mode).state_source
+
+
+def execute_steps_from(params: Params, policy: str, *, most: int = 0) -> int:
+    """Return the rows that are used before replacement.
+
+    Args:
+        params: Of the node. policy: Family.
+        most: Rows that the checkpoint means to be executed, 0 = no bound.
+
+    Raises:
+        ConfigError: More are asked for than the checkpoint means.
+    """
     steps = int(cast('int', params['chunk.execute_steps']))
-    return steps or DEFAULT_EXECUTE_STEPS.get(policy, FALLBACK_EXECUTE_STEPS)
+    if most and steps > most:
+        raise ConfigError(
+            f'chunk.execute_steps: got {steps}, expected at most {most} (steps), which is '
+            'n_action_steps of the checkpoint. Lower it; 0 takes what fits.'
+        )
+    default = DEFAULT_EXECUTE_STEPS.get(policy, FALLBACK_EXECUTE_STEPS)
+    return steps or (min(default, most) if most else default)
 
 
 def bridge_config(params: Params, *, policy: str, uses_sim_time: bool = False) -> BridgeConfig:
@@ -126,12 +148,13 @@ def bridge_config(params: Params, *, policy: str, uses_sim_time: bool = False) -
     )
 
 
-def policy_config(params: Params) -> PolicyConfig:
-    """Return the settings of the policy stage."""
+def policy_config(params: Params, *, most_steps: int = 0) -> PolicyConfig:
+    """Return the settings of the policy stage; ``most_steps``: see ``execute_steps_from``."""
     row0 = cast('str', params['chunk.row0'])
     return PolicyConfig(
         mode=Mode(params['chunk.mode']), switches=switches_from(params),
-        execute_steps=execute_steps_from(params, cast('str', params['policy.name'])),
+        execute_steps=execute_steps_from(params, cast('str', params['policy.name']),
+                                         most=most_steps),
         horizon=cast('int', params['chunk.horizon']),
         margin_steps=cast('int', params['chunk.margin_steps']),
         threshold=cast('float', params['chunk.threshold']),
@@ -149,6 +172,8 @@ def encoder_config(params: Params) -> EncoderConfig:
     return EncoderConfig(
         cameras, max_skew_ns=seconds_ns(params, 'camera.max_skew_s'),
         max_age_ns=seconds_ns(params, 'camera.max_age_s'),
+        state_source=state_source_from(params),
+        max_tracking_error_rad=cast('float', params['safety.max_tracking_error_rad']),
     )
 
 

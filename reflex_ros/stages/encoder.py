@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from reflex_ros.core.cause import CAMERA_DROPS
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.types import CameraStatus, KvBlock, StageStatus
+from reflex_ros.core.types import CameraStatus, KvBlock, StageStatus, StateSource
 from reflex_ros.stages.base import ENCODER, Output
+from reflex_ros.stages.states import StateGuess
 
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Instant
     from reflex_ros.core.probe import Probe
-    from reflex_ros.core.types import ByteArray, Frame, Task
+    from reflex_ros.core.types import ByteArray, FloatArray, Frame, Plan, Task
     from reflex_ros.stages.base import ProbeFactory
     from reflex_ros.stages.models import FrameEncoder
 
@@ -32,11 +33,15 @@ class EncoderConfig:
         cameras: Names in the checkpoint's order; the first one triggers.
         max_skew_ns: Largest spread of the frame stamps of one observation.
         max_age_ns: Largest age of a frame.
+        state_source: State that an encoder is given that reads one.
+        max_tracking_error_rad: Above it the measured state is used instead of the prediction.
     """
 
     cameras: tuple[str, ...]
     max_skew_ns: int = 40 * MS
     max_age_ns: int = 150 * MS
+    state_source: StateSource = StateSource.MEASURED
+    max_tracking_error_rad: float = 0.25
 
 
 class CameraWatch:
@@ -96,6 +101,10 @@ class EncoderStage:
         self._config = config
         self._make_probe = make_probe
         self._encoder = encoder
+        self._guess: StateGuess | None = None
+        if encoder is not None and encoder.state_joints:
+            self._guess = StateGuess(encoder.state_joints, config.state_source,
+                                     max_tracking_error_rad=config.max_tracking_error_rad)
         self._cameras = {name: CameraWatch(name) for name in config.cameras}
         self._task: Task | None = None
         self._encoded_epoch: int | None = None
@@ -130,11 +139,23 @@ class EncoderStage:
         """Take the instruction in force; the next step encodes it."""
         self._task = task
 
+    def on_plan(self, plan: Plan) -> None:
+        """Take the bridge's plan; looked at where the encoder reads a state."""
+        if self._guess is not None and not self._guess.on_plan(plan):
+            self._drop(f'plan of joints {", ".join(plan.joint_names):.80}')
+
+    def on_joint_state(self, stamp_ns: int, position: FloatArray) -> None:
+        """Take a measured state; looked at where the encoder reads one."""
+        if self._guess is not None:
+            self._guess.on_joint_state(stamp_ns, position)
+
     def restart_time(self) -> None:
         """Forget all frames after ROS time went back."""
         for watch in self._cameras.values():
             watch.restart()
         self._used_stamp_ns = 0
+        if self._guess is not None:
+            self._guess.restart_time()
 
     # ---- schedule ----------------------------------------------------------------------------
 
@@ -144,7 +165,16 @@ class EncoderStage:
         A frame of another camera that is too old for it may be replaced any moment: cameras that
         expose together do not arrive together. So such a pair is due only once it fits.
         """
-        return self._task is not None and self._is_unused() and not self._is_awaiting()
+        is_ready = self._task is not None and not self._is_awaiting_state()
+        return is_ready and self._is_unused() and not self._is_awaiting()
+
+    def _is_awaiting_state(self) -> bool:
+        return self._guess is not None and not self._guess.has_state()
+
+    @property
+    def fallbacks(self) -> int:
+        """Blocks with the measured state because no prediction was possible."""
+        return 0 if self._guess is None else self._guess.fallbacks
 
     def _is_unused(self) -> bool:
         primary = self._cameras[self._config.cameras[0]].frame
@@ -191,9 +221,17 @@ class EncoderStage:
         else:
             if not self._encode_task(self._encoder, self._task, probe):
                 return (), probe
-            block = self._encoder.encode(block, _pixels(frames), probe)
+            block = self._encoder.encode(self._with_state(block), _pixels(frames), probe)
         self._number += 1
         return (Output(replace(block, stages=probe.times())),), probe
+
+    def _with_state(self, block: KvBlock) -> KvBlock:
+        found = None if self._guess is None else self._guess.at(block.stamp_ns, block.epoch)
+        if self._guess is None or found is None:
+            return block
+        source, at_ns, state = found
+        return replace(block, state_source=source, state_at_ns=at_ns, state=state,
+                       joint_names=self._guess.joint_names)
 
     def _encode_task(self, encoder: FrameEncoder, task: Task, probe: Probe) -> bool:
         """Encode a new instruction; one that the policy refuses makes no blocks, and says why."""
@@ -218,13 +256,18 @@ class EncoderStage:
         self._status_number += 1
         return StageStatus(
             number=self._status_number, stamp_ns=now.stamp_ns, node=ENCODER,
-            state='waiting_task' if self._task is None else 'active',
+            state=self._state(),
             last_input_ns=self._last_input_ns, last_output_ns=self._last_output_ns,
             busy_since_ns=self._busy_since_ns, sent_ns=now.mono_ns, ring_ok=self.ring_ok,
             outputs=self._number, dropped=self._dropped, reason=self._reason,
             epoch=self._task.epoch if self._task else 0,
             cameras=tuple(w.status() for w in self._cameras.values()),
         )
+
+    def _state(self) -> str:
+        if self._task is None:
+            return 'waiting_task'
+        return 'waiting_state' if self._is_awaiting_state() else 'active'
 
     def _observation(self, now: Instant) -> tuple[Frame, ...] | None:
         """Return one frame per camera, primary first; None if skew or age forbid it.

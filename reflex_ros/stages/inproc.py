@@ -63,6 +63,7 @@ class InprocConfig:
     bridge: BridgeConfig
     policy: PolicyConfig
     cameras: tuple[str, ...] = ('main',)
+    encoder: EncoderConfig | None = None
     camera_period_ns: int = 40 * MS
     duration_ns: int = 10 * S
 
@@ -107,7 +108,7 @@ class InprocRun:
         self._is_stopping = threading.Event()
         self.bridge = Bridge(DirectArm(plant, clock, limits=limits), config.bridge, clock, ledger)
         self._encoder = EncoderStage(
-            EncoderConfig(config.cameras), lambda _: ClockProbe(clock), encoder)
+            config.encoder or EncoderConfig(config.cameras), lambda _: ClockProbe(clock), encoder)
         self.policy = PolicyStage(model, config.policy, lambda _: ClockProbe(clock))
         failed = self._failures.take
         self._encoder_worker = StageWorker(
@@ -195,8 +196,9 @@ class InprocRun:
         self.log.add(value)
         policy, encoder = self._policy_worker, self._encoder_worker
         if isinstance(value, ControlTick):
-            policy.feed(lambda: self.policy.on_joint_state(
-                value.stamp_ns, np.asarray(value.measured)))
+            stamp_ns, measured = value.stamp_ns, np.asarray(value.measured)
+            policy.feed(lambda: self.policy.on_joint_state(stamp_ns, measured))
+            encoder.feed(lambda: self._encoder.on_joint_state(stamp_ns, measured))
         elif isinstance(value, KvBlock):
             now = self._clock.now()
             policy.feed(lambda: self.policy.on_block(value, now))
@@ -206,6 +208,7 @@ class InprocRun:
             self._publish(outputs)
         elif isinstance(value, Plan):
             policy.feed(lambda: self.policy.on_plan(value))
+            encoder.feed(lambda: self._encoder.on_plan(value))
         elif isinstance(value, ChunkTrace):
             policy.feed(lambda: self.policy.on_trace(value))
         elif isinstance(value, Task):

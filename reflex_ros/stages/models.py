@@ -56,8 +56,15 @@ class ChunkModel(Protocol):
 class FrameEncoder(Protocol):
     """Encodes observations into ring slots. Called from one thread."""
 
+    @property
+    def state_joints(self) -> tuple[str, ...]:
+        """Return the joints whose state the block must carry; () if it needs none."""
+
     def instruction(self, text: str, epoch: int, probe: Probe) -> None:
         """Encode an instruction once per epoch; span ``instruction``."""
 
     def encode(self, block: KvBlock, images: Mapping[str, ByteArray], probe: Probe) -> KvBlock:
-        """Encode one observation and return the block with its slots; spans ``encode``, ..."""
+        """Encode one observation and return the block with its slots.
+
+        Spans used: ``encode`` or ``vision`` and ``prefix``, then ``publish``.
+        """

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
@@ -29,6 +26,7 @@ from reflex_ros.core.types import (
 )
 from reflex_ros.stages.base import POLICY, Output
 from reflex_ros.stages.models import InferRequest
+from reflex_ros.stages.states import StateBuffer, has_state
 
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Instant
@@ -41,7 +39,6 @@ REFLECT_NS = 1 * S
 """After this long a chunk that the plan never mentions counts as lost."""
 FIRST_ID_GAP = 1000
 """A restarted policy skips ids that its predecessor may have used unseen."""
-STATES_KEPT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +69,6 @@ class PolicyConfig:
     pair: RowZero | None = None
     max_tracking_error_rad: float = 0.25
     latency_ns: int = 100 * MS
-
-
-class StateBuffer:
-    """Measured joint states by ROS time; answers with the state at a past instant."""
-
-    def __init__(self) -> None:
-        self._states: deque[tuple[int, FloatArray]] = deque(maxlen=STATES_KEPT)
-
-    def add(self, stamp_ns: int, position: FloatArray) -> None:
-        """Take one state; a stamp that is not newer than the last is ignored, and so is nan."""
-        if not np.isfinite(position).all():
-            return
-        if self._states and stamp_ns <= self._states[-1][0]:
-            if stamp_ns > self._states[-1][0] - S:
-                return
-            self._states.clear()  # ROS time went back
-        self._states.append((stamp_ns, position))
-
-    def at(self, stamp_ns: int) -> FloatArray | None:
-        """Return ``float64[J]`` at ``stamp_ns``, linear between samples, clamped outside."""
-        if not self._states:
-            return None
-        before = self._states[0]
-        for sample in self._states:
-            if sample[0] >= stamp_ns:
-                return _between(before, sample, stamp_ns)
-            before = sample
-        return before[1]
-
-
-def _between(a: tuple[int, FloatArray], b: tuple[int, FloatArray], stamp_ns: int) -> FloatArray:
-    if b[0] <= a[0]:
-        return b[1]
-    share = min(1.0, max(0.0, (stamp_ns - a[0]) / (b[0] - a[0])))
-    return np.asarray(a[1] + share * (b[1] - a[1]))
 
 
 class PolicyStage:
@@ -157,6 +119,10 @@ class PolicyStage:
             return
         if not block.camera_stamps_ns:
             self._drop(f'block {block.number} has no cameras')
+            return
+        if block.state_source is not StateSource.NONE and (
+                not has_state(block, self._model.joint_names)):
+            self._drop(f'block {block.number} has a state of other joints or none')
             return
         self._block = block
         self._last_input_ns = now.mono_ns
@@ -279,7 +245,10 @@ class PolicyStage:
         first_ns = now.stamp_ns + max(latency_ns, self._config.delay_ns)
         source = self._config.switches.state_source
         state: FloatArray | None = None
-        if source is StateSource.PREDICTED:
+        if block.state_source is not StateSource.NONE:  # it is text of the block already
+            source, state = block.state_source, block.state
+            first_ns = block.state_at_ns if source is StateSource.PREDICTED else first_ns
+        elif source is StateSource.PREDICTED:
             state = predict(self._plan, first_ns, epoch=block.epoch,
                             max_tracking_error_rad=self._config.max_tracking_error_rad)
             if state is None:

@@ -72,6 +72,7 @@ class VirtualConfig:
     Attributes:
         bridge, policy: Settings of the stages.
         cameras: Camera names, primary first. ``camera_period_ns``: their period.
+        encoder: Settings of the encoder stage, None for the defaults with these cameras.
         camera_phase_ns: Offset of the first frame; random per seed, so that events and frames
             do not keep step.
         costs: Modelled cost by span name.
@@ -82,11 +83,13 @@ class VirtualConfig:
     bridge: BridgeConfig
     policy: PolicyConfig
     cameras: tuple[str, ...] = ('main',)
+    encoder: EncoderConfig | None = None
     camera_period_ns: int = 40 * MS
     camera_phase_ns: int = 0
     costs: Mapping[str, Cost] = field(
         default_factory=lambda: constant_costs(
-            encode=5.0, denoise=15.0, instruction=5.0, publish=0.1, stage_copy=0.1, decode=0.1)
+            encode=5.0, denoise=15.0, instruction=5.0, publish=0.1, stage_copy=0.1, decode=0.1,
+            vision=2.0, prefix=3.0)
     )
     seed: int = 0
     duration_ns: int = 8 * S
@@ -166,7 +169,8 @@ class VirtualRun:
         plant: Plant = world
         self.arm = DirectArm(plant, self.clock, limits=limits)
         self.bridge = Bridge(self.arm, config.bridge, self.clock, ledger)
-        self.encoder = EncoderStage(EncoderConfig(config.cameras), make_probe, encoder)
+        self.encoder = EncoderStage(config.encoder or EncoderConfig(config.cameras), make_probe,
+                                    encoder)
         self.policy = PolicyStage(model, config.policy, make_probe)
         self.encoder_worker = _Worker(self, self.encoder, self._encoder_due)
         self.policy_worker = _Worker(self, self.policy, self._policy_due)
@@ -244,13 +248,15 @@ class VirtualRun:
         now = self.clock.now()
         self.log.add(value)
         if isinstance(value, ControlTick):
-            self.policy.on_joint_state(value.stamp_ns, np.asarray(value.measured))
+            for stage in (self.encoder, self.policy):
+                stage.on_joint_state(value.stamp_ns, np.asarray(value.measured))
         elif isinstance(value, KvBlock):
             self.policy.on_block(value, now)
             self.policy_worker.poke()
         elif isinstance(value, ActionChunk):
             self.publish(self.bridge.offer(value, now))
         elif isinstance(value, Plan):
+            self.encoder.on_plan(value)
             self.policy.on_plan(value)
             self.policy_worker.poke()
         elif isinstance(value, ChunkTrace):

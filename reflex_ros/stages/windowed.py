@@ -9,30 +9,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from reflex_ros.core.clock import MS
-from reflex_ros.core.errors import LayoutError, StaleError
+from reflex_ros.core.errors import LayoutError
 from reflex_ros.infer.flow import chunk_noise
-from reflex_ros.ring.client import RingClient
 from reflex_ros.ring.layout import RingLayout
-from reflex_ros.ring.reader import RingReader
-from reflex_ros.ring.store_cpu import open_cpu_store
+from reflex_ros.stages.ring_source import LocalRing, RemoteRing, RingSource
 
 if TYPE_CHECKING:
-    from reflex_ros.core.clock import Clock
     from reflex_ros.core.probe import Probe
     from reflex_ros.core.types import ByteArray, FloatArray, KvBlock, SimTruth, SlotRef
     from reflex_ros.infer.families.tiny import TinyPolicy
     from reflex_ros.infer.spec import PolicySpec
+    from reflex_ros.ring.reader import RingReader
     from reflex_ros.ring.writer import RingWriter
     from reflex_ros.stages.models import InferRequest
 
-RECONNECT_NS = 200 * MS
-"""How long one inference waits for the ring of a new encoder."""
 GAP_PERIODS = 1.5
 """Frames older than this many window lengths are left out: the model never saw such gaps."""
 
@@ -62,6 +57,11 @@ class WindowedEncoder:
         self._context = np.zeros(policy.spec.pinned_shape, np.float32)
         self._pinned: SlotRef | None = None
         self._frames: deque[tuple[SlotRef, int]] = deque(maxlen=policy.spec.window)
+
+    @property
+    def state_joints(self) -> tuple[str, ...]:
+        """Return (): the state enters when a chunk is made."""
+        return ()
 
     def instruction(self, text: str, epoch: int, probe: Probe) -> None:
         """Encode and pin an instruction; the frames of the epoch before are dead with it.
@@ -107,118 +107,6 @@ class WindowedEncoder:
         oldest_ns = stamp_ns - round(GAP_PERIODS * spec.window * spec.frame_period_ns)
         while self._frames[0][1] < oldest_ns or self._frames[0][1] > stamp_ns:
             self._frames.popleft()
-
-
-class RingSource(Protocol):
-    """Where the policy's reader comes from."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Return whether the ring's writer lives."""
-
-    def reader(self, ring_id: int) -> RingReader | None:
-        """Return a reader of that ring, None if it cannot be had."""
-
-    def close(self) -> None:
-        """Give everything back."""
-
-
-class LocalRing:
-    """The ring of an encoder in the same process; follows it when it is configured anew.
-
-    Args:
-        find_writer: Returns the ring's writer; raises StaleError while there is none.
-        clock: Steady clock.
-
-    Raises:
-        StaleError: The encoder is not configured.
-    """
-
-    def __init__(self, find_writer: Callable[[], RingWriter], *, clock: Clock) -> None:
-        self._find_writer, self._clock = find_writer, clock
-        self._reader = self._attach(find_writer())
-
-    @property
-    def is_alive(self) -> bool:
-        """Return whether the writer lives."""
-        return self._reader.is_writer_alive
-
-    def reader(self, ring_id: int) -> RingReader | None:
-        """Return a reader of that ring, attaching anew if the encoder made another."""
-        if self._reader.ring_id != ring_id:
-            try:
-                writer = self._find_writer()
-                if writer.ring_id != ring_id:
-                    return None
-                fresh = self._attach(writer)
-            except (StaleError, OSError, ValueError):  # it is being cleaned up at this moment
-                return None
-            self._reader.close()
-            self._reader = fresh
-        return self._reader
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._reader.close()
-
-    def _attach(self, writer: RingWriter) -> RingReader:
-        # a mapping of its own: the encoder may be cleaned up while a block is being copied
-        store = open_cpu_store(
-            writer.layout, writer.store.description(), writer.store.handles())
-        return RingReader(writer.control.duplicate(), store, clock=self._clock)
-
-
-class RemoteRing:
-    """The ring of an encoder in another process; follows it to a new ring after its death.
-
-    Args:
-        name: Socket name, see ``ring.handshake.ring_name``.
-        layout: Layout that the writer must have.
-        clock: Steady clock.
-        timeout_ns: How long the first connection may take.
-
-    Raises:
-        StaleError: No encoder answered in time.
-        LayoutError: It has another layout.
-    """
-
-    def __init__(self, name: str, layout: RingLayout, *, clock: Clock, timeout_ns: int) -> None:
-        self._name, self._layout, self._clock = name, layout, clock
-        self._client: RingClient | None = self._connect(timeout_ns)
-
-    @property
-    def is_alive(self) -> bool:
-        """Return whether the writer lives."""
-        return self._client is not None and self._client.is_writer_alive
-
-    def reader(self, ring_id: int) -> RingReader | None:
-        """Return a reader of that ring, connecting anew if the encoder was restarted."""
-        if self._client is None or self._client.reader.ring_id != ring_id:
-            self.close()
-            try:
-                self._client = self._connect(RECONNECT_NS)
-            except StaleError:
-                return None
-        reader = self._client.reader
-        return reader if reader.ring_id == ring_id else None
-
-    def close(self) -> None:
-        """Detach from the ring."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    def _connect(self, timeout_ns: int) -> RingClient:
-        client = RingClient.connect(self._name, timeout_ns=timeout_ns, clock=self._clock)
-        found = client.layout
-        try:
-            # how many readers the encoder serves is its own business
-            replace(self._layout, slots=found.slots, readers=found.readers,
-                    leases=found.leases).require(found)
-        except LayoutError:
-            client.close()
-            raise
-        return client
 
 
 class WindowedModel:
@@ -321,3 +209,8 @@ class WindowedModel:
             return False
         self._staged[ring_id, ref.seq] = (index, meta.stamp_ns)
         return True
+
+
+__all__ = [
+    'LocalRing', 'RemoteRing', 'RingSource', 'WindowedEncoder', 'WindowedModel', 'ring_layout',
+]

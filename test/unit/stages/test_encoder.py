@@ -15,6 +15,8 @@ T0 = 1_700_000_000 * S
 
 
 class Recorder:
+    state_joints = ()
+
     def __init__(self):
         self.calls = []
 

@@ -1,0 +1,180 @@
+"""The ``snapshot`` layout on the encoder's side: one complete prefix in each ring slot.
+
+A camera is encoded when it has a new frame, the prefix for every observation: images and language
+see each other, so nothing of an older prefix may be used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from reflex_ros.core.errors import ConfigError, ModelError
+from reflex_ros.infer.checkpoint.config import PI05
+from reflex_ros.ring.layout import RingLayout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from reflex_ros.core.probe import Probe
+    from reflex_ros.core.types import ByteArray, KvBlock
+    from reflex_ros.infer.policy import SnapshotPolicy
+    from reflex_ros.infer.processing.binding import JointBinding
+    from reflex_ros.ring.writer import RingWriter, Slot
+
+Array = npt.NDArray[Any]
+
+
+def snapshot_ring_layout(policy: SnapshotPolicy, *, binding: JointBinding, readers: int = 1,
+                         leases: int = 1) -> RingLayout:
+    """Return the ring of a policy: its identity names everything that changes what is written.
+
+    The rows are those of all cameras of the checkpoint, whichever of them the robot has, so that
+    the reader need not know. The joints count where the state is part of the prefix.
+    """
+    network = policy.network
+    rows = len(policy.cameras) * network.camera_tokens + policy.processing.tokenizer.max_length
+    layers, two, _, _, heads, width = network.new_cache(1, 1).shape
+    dtype = dtype_name(policy)
+    model_id = f'{policy.pretrained.model_id} {dtype}'
+    if policy.config.family == PI05:
+        columns = zip(binding.order, binding.scale, strict=True)
+        joints = ' '.join(f'{binding.arm_names[at]}*{scale:g}' for at, scale in columns)
+        model_id += f' state_text={policy.processing.state_text} joints={joints}'
+    return RingLayout.snapshot((layers, two, rows, heads, width), dtype, model_id=model_id,
+                               readers=readers, leases=leases)
+
+
+def dtype_name(policy: SnapshotPolicy) -> str:
+    """Return the type of a policy's keys and values, as a ring names it."""
+    return str(policy.network.dtype).removeprefix('torch.')
+
+
+def array_of(tensor: Tensor) -> Array:
+    """Return a tensor as the array that a ring carries; the same memory."""
+    if tensor.dtype is torch.bfloat16:  # numpy has no such type
+        return np.asarray(tensor.view(torch.int16).numpy()).view(np.uint16)
+    return np.asarray(tensor.numpy())
+
+
+def tensor_of(array: Array) -> Tensor:
+    """Return the inverse of ``array_of``; the same memory."""
+    if array.dtype == np.uint16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Tokens of a camera and the frame that they were made of."""
+
+    stamp_ns: int
+    image: ByteArray
+    tokens: Tensor
+
+
+class SnapshotEncoder:
+    """``FrameEncoder`` of Pi0, Pi0.5 and SmolVLA.
+
+    Args:
+        policy: The checkpoint; used for encoding alone.
+        writer: The ring, with the layout of ``snapshot_ring_layout``.
+        binding: Arm joints on the columns of the checkpoint.
+        notify: Called after every commit, e.g. to wake readers.
+
+    Attributes:
+        encoded_cameras: Frames encoded so far; one is encoded once however often it is used.
+    """
+
+    def __init__(self, policy: SnapshotPolicy, writer: RingWriter, *, binding: JointBinding,
+                 notify: Callable[[], None] | None = None) -> None:
+        self._policy, self._writer, self._binding = policy, writer, binding
+        self._notify = notify
+        self._reads_state = policy.config.family == PI05
+        self._text = ''
+        self._ids: list[int] = []
+        self._views: dict[str, _View] = {}
+        self._slots: dict[int, Tensor] = {}
+        self.encoded_cameras = 0
+
+    @property
+    def state_joints(self) -> tuple[str, ...]:
+        """Return the arm's joints for Pi0.5, whose text tells the state; else ()."""
+        return self._binding.arm_names if self._reads_state else ()
+
+    def instruction(self, text: str, epoch: int, probe: Probe) -> None:
+        """Take an instruction; its words are looked up once unless the state is among them.
+
+        Raises:
+            ConfigError: It is longer than what the policy was trained with; nothing has changed.
+        """
+        with probe.span('instruction'):
+            processing = self._policy.processing
+            # the state with the longest numbers: no instruction may fit only now and then
+            widest = np.ones(self._policy.config.state_dim, np.float32)
+            if excess := processing.tokenizer.excess(processing.prompt(text, widest)):
+                limit = processing.tokenizer.max_length
+                raise ConfigError(
+                    f'instruction cannot be used: got {limit + excess} tokens, expected at most '
+                    f'{limit} (tokens). Shorten it.'
+                )
+            self._ids = [] if self._reads_state else processing.token_ids(text, widest)
+            self._text = text
+
+    def encode(self, block: KvBlock, images: Mapping[str, ByteArray], probe: Probe) -> KvBlock:
+        """Write one prefix into the ring and return the block with its slot."""
+        with probe.span('vision'):
+            views = {
+                name: self._view(name, stamp_ns, images[name])
+                for name, stamp_ns in zip(block.camera_names, block.camera_stamps_ns, strict=True)
+            }
+        with probe.span('prefix'):
+            slot = self._writer.begin()
+            ids = self._ids_with(block) if self._reads_state else self._ids
+            prefix = self._policy.encode(views, [ids], out=self._room(slot))
+        with probe.span('publish'):
+            ref = self._writer.commit(slot, stamp_ns=block.stamp_ns, epoch=block.epoch,
+                                      tokens=prefix.length)
+            if self._notify is not None:
+                self._notify()
+        return replace(
+            block, ring_id=self._writer.ring_id, slot=ref.slot, seq=ref.seq,
+            generation=self._writer.generation, layout_hash=self._writer.layout.hash,
+            valid_tokens=prefix.length,
+        )
+
+    def close(self) -> None:
+        """Let go of the ring's memory."""
+        self._slots.clear()
+
+    def _view(self, camera: str, stamp_ns: int, image: ByteArray) -> Tensor:
+        """Return a camera's tokens; equal stamps alone prove nothing once a clock was set back."""
+        known = self._views.get(camera)
+        if known is None or known.stamp_ns != stamp_ns or known.image is not image:
+            pixels = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
+            known = _View(stamp_ns, image, self._policy.view(pixels[None]))
+            self._views[camera] = known
+            self.encoded_cameras += 1
+        return known.tokens
+
+    def _ids_with(self, block: KvBlock) -> list[int]:
+        """Return the text of Pi0.5 with the block's state in it."""
+        if block.state is None:
+            raise ModelError(
+                f'block {block.number} cannot be encoded: got no state, expected one in the text '
+                'of Pi0.5. Publish joint_states.'
+            )
+        processing = self._policy.processing
+        row = processing.normalised_state(self._binding.from_arm(block.state)[None])[0]
+        return processing.token_ids(self._text, row)
+
+    def _room(self, slot: Slot) -> Tensor:
+        """Return a slot as ``[layers, 2, 1, rows, kv_heads, head_dim]``; made once for each."""
+        if slot.slot not in self._slots:
+            self._slots[slot.slot] = tensor_of(slot.frame)[:, :, None]
+        return self._slots[slot.slot]

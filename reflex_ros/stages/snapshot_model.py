@@ -1,0 +1,144 @@
+"""The ``snapshot`` layout on the policy's side: copy a prefix, add the state, denoise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from reflex_ros.core.errors import LayoutError
+from reflex_ros.core.types import SlotRef
+from reflex_ros.infer.flow import chunk_noise
+from reflex_ros.infer.snapshot import Prefix, denoise
+from reflex_ros.stages.snapshot import array_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from reflex_ros.core.probe import Probe
+    from reflex_ros.core.types import FloatArray, KvBlock, SimTruth
+    from reflex_ros.infer.policy import SnapshotPolicy
+    from reflex_ros.infer.processing.binding import JointBinding
+    from reflex_ros.ring.reader import RingReader
+    from reflex_ros.stages.models import InferRequest
+    from reflex_ros.stages.ring_source import RingSource
+
+
+class SnapshotModel:
+    """``ChunkModel`` of Pi0, Pi0.5 and SmolVLA over a ring.
+
+    Args:
+        policy: The checkpoint; used for denoising alone.
+        ring: Where the blocks are.
+        binding: Arm joints on the columns of the checkpoint.
+        step_period_ns: Time between two actions of the training data.
+        seed: Seed of the noise.
+        num_steps: Denoise steps, None for the checkpoint's.
+        warn: Takes a text about a state far from the training data.
+
+    Attributes:
+        outliers: Inferences from such a state so far.
+    """
+
+    def __init__(self, policy: SnapshotPolicy, ring: RingSource, *, binding: JointBinding,
+                 step_period_ns: int, seed: int = 0, num_steps: int | None = None,
+                 warn: Callable[[str], None] | None = None) -> None:
+        self._policy, self._ring, self._binding = policy, ring, binding
+        self._step_period_ns, self._seed = step_period_ns, seed
+        self._num_steps = num_steps or policy.config.num_steps
+        self._warn = warn
+        self._rows = rows = (
+            len(policy.cameras) * policy.network.camera_tokens
+            + policy.processing.tokenizer.max_length)
+        self._kv = policy.network.new_cache(
+            1, rows + policy.network.state_rows + policy.config.chunk_size)
+        self._staging = array_of(self._kv[:, :, 0])
+        self._staged: tuple[int, int] | None = None
+        self.outliers = 0
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """Return the columns of a chunk: the arm's joints."""
+        return self._binding.arm_names
+
+    @property
+    def step_period_ns(self) -> int:
+        """Return the time between rows."""
+        return self._step_period_ns
+
+    @property
+    def ring_ok(self) -> bool:
+        """Return whether the ring's writer lives."""
+        return self._ring.is_alive
+
+    def truth(self, truth: SimTruth) -> None:
+        """Ignore the truth: this policy sees images."""
+
+    def infer(self, request: InferRequest, probe: Probe) -> FloatArray | None:
+        """Copy the prefix unless it is here, then integrate the flow; None if it is gone."""
+        with probe.span('stage_copy'):
+            is_here = self._stage(request.block)
+        if not is_here:
+            return None
+        raw = self._binding.from_arm(request.state)[None]
+        self._check(raw)
+        with probe.span('denoise'):
+            actions = self._denoise(raw, request)
+        with probe.span('decode'):
+            columns = self._policy.processing.actions(actions, raw)[0]
+            return np.asarray(self._binding.to_arm(columns.numpy()), np.float64)
+
+    def _denoise(self, raw: FloatArray, request: InferRequest) -> Tensor:
+        config = self._policy.config
+        prefix = Prefix(self._kv, request.block.valid_tokens)
+        state = self._policy.processing.state(raw)
+        denoiser = self._policy.prepare(prefix, state, self._num_steps)
+        shape = (config.chunk_size, config.max_action_dim)
+        noise = torch.from_numpy(chunk_noise(self._seed, request.chunk_id, shape=shape))
+        with torch.inference_mode():
+            return denoise(denoiser, noise[None], self._num_steps)
+
+    def _check(self, raw: FloatArray) -> None:
+        """Count and tell a state that the training data do not have."""
+        if found := self._policy.processing.outliers(raw):
+            self.outliers += 1
+            if self._warn is not None:
+                self._warn(f'{"; ".join(found)} count={self.outliers}')
+
+    def _stage(self, block: KvBlock) -> bool:
+        """Copy the rows of a block that count; False if they are gone."""
+        if self._staged == (block.ring_id, block.seq):
+            return True
+        reader = self._ring.reader(block.ring_id)
+        if reader is None:
+            return False
+        if reader.layout.hash != block.layout_hash:
+            raise LayoutError(
+                f'KV block {block.number} does not fit the ring: got layout '
+                f'{block.layout_hash[:12]}, expected {reader.layout.hash[:12]}. '
+                'Start vision_encoder and policy with the same checkpoint.'
+            )
+        if not 0 < block.valid_tokens <= self._rows:
+            raise LayoutError(
+                f'KV block {block.number} cannot be used: got {block.valid_tokens} tokens, '
+                f'expected 1 to {self._rows} (tokens). '
+                'Start vision_encoder and policy with the same checkpoint.'
+            )
+        self._staged = None
+        if not self._copy(reader, block):
+            return False
+        self._staged = (block.ring_id, block.seq)
+        return True
+
+    def _copy(self, reader: RingReader, block: KvBlock) -> bool:
+        ref = SlotRef(block.slot, block.seq)
+        if not reader.hold(ref):
+            return False
+        try:
+            tokens = block.valid_tokens
+            np.copyto(self._staging[:, :, :tokens], reader.store.frame(ref.slot)[:, :, :tokens])
+        finally:
+            is_intact = reader.release(ref)
+        return is_intact
