@@ -83,6 +83,11 @@ class PretrainedConfig:
     add_image_special_tokens: bool = False
     notes: tuple[str, ...] = ()
 
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the state's columns: those of the action, if it has as many."""
+        return self.joint_names if self.state_dim == self.action_dim else ()
+
 
 def read_json(file: Path) -> dict[str, Any]:
     """Return the object in a JSON file of a checkpoint.

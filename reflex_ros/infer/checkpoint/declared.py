@@ -21,7 +21,7 @@ KEYS = (
 )  # fmt: skip
 TEXT_KEYS = (
     ('heads', 'num_attention_heads'), ('kv_heads', 'num_key_value_heads'),
-    ('head_dim', 'head_dim'),
+    ('head_dim', 'head_dim'), ('depth', 'num_hidden_layers'),
 )  # fmt: skip
 KNOWN_VISION = MappingProxyType({1152: (16, 27), 768: (12, 12)})
 """Heads and layers of the full image encoders, by width."""
@@ -36,7 +36,7 @@ class Declared:
     Attributes:
         folder: Named in messages. family: Of the checkpoint.
         values: Sizes of ``sizes.json``, by their common names.
-        model: Head counts of ``vlm/config.json``, where there is one.
+        model: Head counts and layers of ``vlm/config.json``, where there is one.
     """
 
     folder: Path
@@ -110,7 +110,7 @@ def read_declared(folder: Path, config: PretrainedConfig) -> Declared:
 
 
 def _model(file: Path) -> dict[str, int]:
-    """Return the head counts of the language model's own configuration."""
+    """Return head counts and layers of the language model's own configuration."""
     if not file.is_file():
         return {}
     fields = Fields(file, read_json(file))

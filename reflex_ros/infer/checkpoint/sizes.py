@@ -166,11 +166,15 @@ def _stacks(shapes: Mapping[str, Shape], config: PretrainedConfig, declared: Dec
 
 
 def _smolvla_depth(found: int, config: PretrainedConfig, declared: Declared) -> int:
-    """Return the layers of the language model: as many as the configuration keeps."""
-    wanted = config.num_vlm_layers if config.num_vlm_layers > 0 else found
-    if declared.get('depth') not in (None, wanted):
-        raise declared.contradicts('depth', declared.get('depth'), wanted)
-    return wanted
+    """Return the layers of the language model: of those it has, as many as are kept."""
+    whole = declared.get('depth') or declared.model.get('depth')
+    kept = config.num_vlm_layers
+    if whole is None:
+        return kept if kept > 0 else found
+    depth = min(kept, whole) if kept > 0 else whole
+    if found != depth and declared.get('depth') is not None:
+        raise declared.contradicts('depth', whole, found)
+    return depth
 
 
 def _expert_depth(text: int, config: PretrainedConfig, declared: Declared) -> int:

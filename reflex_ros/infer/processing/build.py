@@ -97,7 +97,7 @@ def _from_buffers(config: PretrainedConfig, sources: Sources, state_text: str) -
     made = [
         make_normaliser(
             config.norm_map[kind], feature, sources.legacy[side], dim=dim, source=sources.weights,
-            names=config.joint_names,
+            names=_names(config, feature),
         )
         for kind, feature, side, dim in (
             ('STATE', STATE, INPUTS, config.state_dim),
@@ -129,8 +129,12 @@ def _saved_normaliser(
         )
     return make_normaliser(
         mode, feature, chain.stats, dim=dim, source=chain.stats_file, eps=chain.eps(step),
-        names=config.joint_names,
+        names=_names(config, feature),
     )  # fmt: skip
+
+
+def _names(config: PretrainedConfig, feature: str) -> tuple[str, ...]:
+    return config.state_names if feature == STATE else config.joint_names
 
 
 def _check_images(chain: Chain, config: PretrainedConfig) -> None:
@@ -210,19 +214,24 @@ def _tokenizer(config: PretrainedConfig, sources: Sources, chain: Chain | None) 
             f'checkpoint is incomplete {chain.file} step {saved.TOKENIZER}: got none, expected '
             f'one such step. {saved.HINT}'
         )
+    named = str(step.content.get('tokenizer_name')) if step is not None else '.'
+    # Only a folder of the checkpoint itself is meant; else it is a name in a registry.
+    inside = (sources.folder / named,) if Path(named).name == named else ()
     return PromptTokenizer.load(
         sources.folder, length, vocab=sources.vocab, needs_bos=config.family != SMOLVLA,
-        also=sources.tokenizers,
+        also=inside + sources.tokenizers,
     )  # fmt: skip
 
 
 def _spread(stats: Mapping[str, Tensor], dim: int) -> Normaliser | None:
     """Return mean and standard deviation of the state, where they are usable."""
-    pair = {name: stats.get(f'{STATE}.{name}') for name in ('mean', 'std')}
-    if any(v is None or v.numel() != dim or not bool(torch.isfinite(v).all())
-           for v in pair.values()):  # fmt: skip
-        return None
-    return Normaliser('MEAN_STD', {n: v.reshape(dim).float() for n, v in pair.items()})
+    found = {}
+    for name in ('mean', 'std'):
+        value = stats.get(f'{STATE}.{name}')
+        if value is None or value.numel() != dim or not bool(torch.isfinite(value).all()):
+            return None
+        found[name] = value.reshape(dim).float()
+    return Normaliser('MEAN_STD', found)
 
 
 def _renames(chain: Chain) -> tuple[tuple[str, str], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from reflex_ros.infer.processing.normalise import Normaliser, column
 from reflex_ros.infer.processing.prompt import pi05_prompt, pi_prompt
 from reflex_ros.infer.processing.tokenizer import PromptTokenizer
 
-Values = npt.ArrayLike | Tensor
+Values: TypeAlias = npt.ArrayLike | Tensor
 OUTLIER_SIGMAS = 5.0
 
 
@@ -132,8 +133,8 @@ class Processing:
         return tuple(warnings)
 
     def column(self, at: int) -> str:
-        """Return the name of a column of state and action, or its number."""
-        return column(at, self.config.joint_names)
+        """Return the name of a column of the state, or its number."""
+        return column(at, self.config.state_names)
 
     def _raw_state(self, raw: Values) -> Tensor:
         x = _tensor(raw)

@@ -175,3 +175,29 @@ def test_expert_layers_must_divide_the_layers_of_the_model(bare):
     config, folder = bare('smolvla', num_expert_layers=5)
     with pytest.raises(ModelError, match='num_expert_layers: got 5, expected a divisor of the'):
         infer_sizes(expected_tensors('smolvla', FULL_SMOLVLA, config), config, folder)
+
+
+@pytest.mark.parametrize(('kept', 'declared', 'whole', 'depth'), [
+    (16, None, None, 16), (3, None, None, 3), (0, None, None, 3), (16, 3, None, 3),
+    (16, None, 3, 3), (3, None, 32, 3), (0, None, 3, 3),
+])
+def test_smolvla_keeps_some_of_the_layers_that_its_model_has(
+    bare, kept, declared, whole, depth
+):
+    config, folder = bare('smolvla', num_vlm_layers=kept)
+    sizes = replace(FULL_SMOLVLA, depth=3, expert_depth=3)
+    shapes = expected_tensors('smolvla', sizes, config)
+    if declared is not None:
+        (folder / 'sizes.json').write_text(json.dumps({'depth': declared}))
+    if whole is not None:
+        model = {'text_config': {'num_hidden_layers': whole}}
+        (folder / 'vlm' / 'config.json').write_text(json.dumps(model))
+    assert infer_sizes(shapes, config, folder).depth == depth
+
+
+def test_layers_that_a_file_declares_and_the_tensors_lack_are_named(bare):
+    config, folder = bare('smolvla')
+    shapes = expected_tensors('smolvla', replace(FULL_SMOLVLA, depth=15), config)
+    (folder / 'sizes.json').write_text(json.dumps({'depth': 16}))
+    with pytest.raises(ModelError, match=r'sizes\.json depth: got 16, expected 15'):
+        infer_sizes(shapes, config, folder)

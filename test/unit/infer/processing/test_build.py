@@ -303,3 +303,24 @@ def test_relative_actions_of_an_older_folder_are_refused(older):
     folder = older()
     folder.json('config.json', lambda c: c.update(use_relative_actions=True))
     refused(folder, r'policy_preprocessor\.json: got no file, expected the processor of relative')
+
+
+def test_a_tokenizer_in_the_folder_that_the_step_names_is_found(copy):
+    folder = copy()
+    (folder.path / 'tokenizer').rename(folder.path / 'words')
+    refused(folder, 'got no tokenizer in')
+    folder.step('pre', 'tokenizer_processor', tokenizer_name='words')
+    assert folder.processing().tokenizer.file.parent.name == 'words'
+    folder.step('pre', 'tokenizer_processor', tokenizer_name='some/registry-name')
+    refused(folder, 'got no tokenizer in')
+
+
+def test_names_of_actions_are_not_those_of_a_state_of_another_width(copy):
+    folder = copy()
+    folder.json('config.json', lambda c: c['input_features']['observation.state'].update(
+        shape=[6]))
+    folder.json('config.json', lambda c: c.update(action_feature_names=NAMES))
+    folder.statistics(lambda t: t.update({n: v[:6] for n, v in t.items() if 'state' in n}))
+    processing = folder.processing()
+    assert processing.column(2) == 'column 2'
+    assert processing.normalised_state(STATE[:, :6]).shape == (1, 6)
