@@ -127,14 +127,14 @@ def family_checkpoint(tmp_path):
         found = {name: mean + step * std for name, step in wide.items()}
         return {**found, 'mean': mean, 'std': std}
 
-    def make(family, *, cameras=(), action_std=2e-4, change=None, name='checkpoint'):
-        folder = tmp_path / f'{family}-{name}'
+    def make(family, *, cameras=(), action_std=2e-4, home=HOME, change=None, name=''):
+        folder = tmp_path / f'{family}-{name or len(list(tmp_path.iterdir()))}'
         shutil.copytree(ROOT / 'test' / 'data' / 'parity' / family / 'checkpoint', folder)
-        home = np.array(HOME, np.float32)
         narrow = np.array([action_std] * 6 + [min(action_std, 0.01)], np.float32)
         spread = np.array([0.5] * 6 + [0.02], np.float32)
-        values = {'observation.state': statistics(home, spread),
-                  'action': statistics(home, narrow)}
+        pose = np.asarray(home, np.float32)
+        values = {'observation.state': statistics(pose, spread),
+                  'action': statistics(pose, narrow)}
         for file in folder.glob('*normalizer*.safetensors'):
             tensors = load_file(file)
             for key in tensors:

@@ -253,7 +253,7 @@ def _attach(params: Params, clock: Clock, layout: RingLayout, namespace: str,
     from reflex_ros.stages.ring_source import LocalRing, RemoteRing
 
     if shared is not None:
-        return LocalRing(shared.writer, clock=clock)
+        return LocalRing(shared.writer, clock=clock, layout=layout)
     return RemoteRing(_socket(namespace), layout, clock=clock,
                       timeout_ns=seconds_ns(params, 'ring.timeout_s'))
 

@@ -41,13 +41,16 @@ class LocalRing:
     Args:
         find_writer: Returns the ring's writer; raises StaleError while there is none.
         clock: Steady clock.
+        layout: Layout that the writer must have, None = take what it has.
 
     Raises:
         StaleError: The encoder is not configured.
+        LayoutError: It has another layout.
     """
 
-    def __init__(self, find_writer: Callable[[], RingWriter], *, clock: Clock) -> None:
-        self._find_writer, self._clock = find_writer, clock
+    def __init__(self, find_writer: Callable[[], RingWriter], *, clock: Clock,
+                 layout: RingLayout | None = None) -> None:
+        self._find_writer, self._clock, self._layout = find_writer, clock, layout
         self._reader = self._attach(find_writer())
 
     @property
@@ -74,6 +77,8 @@ class LocalRing:
         self._reader.close()
 
     def _attach(self, writer: RingWriter) -> RingReader:
+        if self._layout is not None:
+            _require_same(self._layout, writer.layout)
         # a mapping of its own: the encoder may be cleaned up while a block is being copied
         store = open_cpu_store(
             writer.layout, writer.store.description(), writer.store.handles())
@@ -122,12 +127,14 @@ class RemoteRing:
 
     def _connect(self, timeout_ns: int) -> RingClient:
         client = RingClient.connect(self._name, timeout_ns=timeout_ns, clock=self._clock)
-        found = client.layout
         try:
-            # how many readers the encoder serves is its own business
-            replace(self._layout, slots=found.slots, readers=found.readers,
-                    leases=found.leases).require(found)
+            _require_same(self._layout, client.layout)
         except LayoutError:
             client.close()
             raise
         return client
+
+
+def _require_same(layout: RingLayout, found: RingLayout) -> None:
+    """Refuse another layout; how many readers the encoder serves is its own business."""
+    replace(layout, slots=found.slots, readers=found.readers, leases=found.leases).require(found)

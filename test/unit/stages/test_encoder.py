@@ -8,7 +8,7 @@ import pytest
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.probe import CostModel, ModelProbe, constant_costs
-from reflex_ros.core.types import Frame, Task
+from reflex_ros.core.types import JOINT_NAMES, ArmState, Frame, Plan, StateSource, Task
 from reflex_ros.stages.encoder import EncoderConfig, EncoderStage
 
 T0 = 1_700_000_000 * S
@@ -29,11 +29,11 @@ class Recorder:
 
 
 class Bench:
-    def __init__(self, instant, cameras=('front', 'wrist'), *, encoder=None, task=True):
+    def __init__(self, instant, cameras=('front', 'wrist'), *, encoder=None, task=True, **config):
         self.instant = instant
         costs = CostModel(constant_costs(encode=5.0), seed=0)
         self.stage = EncoderStage(
-            EncoderConfig(cameras), lambda start: ModelProbe(start, costs), encoder)
+            EncoderConfig(cameras, **config), lambda start: ModelProbe(start, costs), encoder)
         if task:
             self.stage.on_task(Task(1, T0, 7, 'go'))
 
@@ -233,3 +233,101 @@ def test_status_says_busy_while_a_step_runs(bench):
     assert b.status(4).busy_since_ns == b.at(3).mono_ns
     b.stage.end(b.at(5), published=1)
     assert b.status(6).busy_since_ns == 0 and b.status(6).last_output_ns == b.at(5).mono_ns
+
+
+# ---- an encoder that reads the state ---------------------------------------------------------
+
+
+class Reading(Recorder):
+    state_joints = JOINT_NAMES
+
+    def encode(self, block, images, probe):
+        self.calls.append(block)
+        return block
+
+
+def plan(**changes):
+    values = {
+        'number': 1, 'stamp_ns': T0, 'epoch': 7, 'arm_state': ArmState.TRACKING,
+        'joint_names': JOINT_NAMES, 'delta_ns': 100 * MS, 'tracking_error': np.zeros(7),
+        'setpoint_stamps_ns': T0 + np.arange(50) * 20 * MS,
+        'setpoints': np.linspace(0, 0.98, 50)[:, None] * np.ones(7)}
+    return Plan(**{**values, **changes})
+
+
+def reading(bench, source=StateSource.PREDICTED):
+    return bench(('front',), encoder=Reading(), state_source=source)
+
+
+def test_a_block_waits_for_the_first_state_and_says_so(bench):
+    b = reading(bench)
+    b.frame('front', 0, value=0)
+    assert b.step(0) is None and b.status().state == 'waiting_state'
+    b.stage.on_joint_state(T0, np.full(7, np.nan))
+    assert b.step(0) is None
+    b.stage.on_joint_state(T0, np.zeros(7))
+    assert b.status().state == 'active'
+    assert b.step(0) is not None
+
+
+def test_the_state_is_predicted_for_the_frame_plus_delta(bench):
+    b = reading(bench)
+    b.stage.on_joint_state(T0, np.zeros(7))
+    b.stage.on_plan(plan())
+    b.frame('front', 100, value=0)
+    block = b.step(110)
+    assert (block.state_source, block.state_at_ns) == (StateSource.PREDICTED, T0 + 200 * MS)
+    np.testing.assert_allclose(block.state, 0.2, atol=1e-9)
+    assert block.joint_names == JOINT_NAMES and b.stage.fallbacks == 0
+
+
+@pytest.mark.parametrize(('name', 'changes'), [
+    ('tracking error', {'tracking_error': np.full(7, 0.5)}), ('epoch', {'epoch': 6}),
+    ('arm', {'arm_state': ArmState.FAULTED}), ('none', None),
+])
+def test_without_a_prediction_the_measured_state_is_used_and_counted(bench, name, changes):
+    b = reading(bench)
+    b.stage.on_joint_state(T0 + 80 * MS, np.full(7, 0.4))
+    b.stage.on_joint_state(T0 + 120 * MS, np.full(7, 0.6))
+    if changes is not None:
+        b.stage.on_plan(plan(**changes))
+    b.frame('front', 100, value=0)
+    block = b.step(130)
+    assert (block.state_source, block.state_at_ns) == (StateSource.MEASURED, T0 + 100 * MS)
+    np.testing.assert_allclose(block.state, 0.5)
+    assert b.stage.fallbacks == 1
+
+
+def test_the_measured_state_can_be_asked_for(bench):
+    b = reading(bench, StateSource.MEASURED)
+    b.stage.on_joint_state(T0, np.full(7, 0.4))
+    b.stage.on_plan(plan())
+    b.frame('front', 0, value=0)
+    assert b.step(10).state_source is StateSource.MEASURED and b.stage.fallbacks == 0
+
+
+def test_a_plan_of_another_arm_predicts_nothing(bench):
+    b = reading(bench)
+    b.stage.on_joint_state(T0, np.zeros(7))
+    b.stage.on_plan(plan(joint_names=JOINT_NAMES[::-1]))
+    b.frame('front', 0, value=0)
+    assert b.step(10).state_source is StateSource.MEASURED
+    assert b.status().dropped == 1
+
+
+def test_states_are_forgotten_when_time_goes_back(bench):
+    b = reading(bench)
+    b.stage.on_joint_state(T0, np.zeros(7))
+    b.stage.restart_time()
+    b.frame('front', 0, value=0)
+    assert b.step(0) is None and b.status().state == 'waiting_state'
+
+
+def test_an_encoder_that_reads_no_state_is_given_none(bench):
+    b = bench(('front',), encoder=Recorder())
+    b.stage.on_joint_state(T0, np.zeros(7))
+    b.stage.on_plan(plan(joint_names=('other',)))
+    b.frame('front', 0, value=0)
+    block = b.step(0)
+    assert block.state is None and block.state_source is StateSource.NONE
+    assert b.status().dropped == 0

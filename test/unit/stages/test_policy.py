@@ -372,3 +372,52 @@ def test_status_names_what_is_missing(bench):
     status = b.stage.status(b.at(9))
     assert status.state == 'active' and status.busy_since_ns == b.at(7).mono_ns
     assert replace(status, number=0).epoch == T0 // S
+
+
+# ---- a state that the block carries ----------------------------------------------------------
+
+
+def told(source, *, at_ms=120, value=0.3):
+    return {'state_source': source, 'state_at_ns': T0 + at_ms * MS, 'joint_names': JOINT_NAMES,
+            'state': np.full(7, value)}
+
+
+def test_a_predicted_state_of_the_block_is_taken_over_with_its_instant(bench):
+    b = bench()
+    b.plan()
+    b.block(1, **told(StateSource.PREDICTED))
+    output, _ = b.infer(40)
+    chunk = output.value
+    assert b.model.requests[0].state.tolist() == [0.3] * 7 == chunk.predicted_state.tolist()
+    assert chunk.step0_at_ns == chunk.state_at_ns == T0 + 120 * MS
+    assert b.model.requests[0].row0_stamp_ns == T0 + 120 * MS
+    assert chunk.state_source is StateSource.PREDICTED and b.stage.fallbacks == 0
+
+
+def test_a_measured_state_of_the_block_puts_row_0_at_the_observation(bench):
+    b = bench()  # the mode asks for a prediction; the text of the block has none
+    b.plan()
+    b.block(1, **told(StateSource.MEASURED, at_ms=0))
+    chunk = b.infer(40)[0].value
+    assert chunk.state_source is StateSource.MEASURED
+    assert chunk.step0_at_ns == chunk.state_at_ns == T0
+    assert chunk.predicted_state.tolist() == [0.3] * 7
+
+
+def test_a_forced_pair_moves_row_0_of_a_state_of_the_block(bench):
+    b = bench(pair='observation')
+    b.plan()
+    b.block(1, **told(StateSource.PREDICTED))
+    chunk = b.infer(40)[0].value
+    assert (chunk.step0_at_ns, chunk.state_at_ns) == (T0, T0 + 120 * MS)
+
+
+@pytest.mark.parametrize('changes', [
+    {'state': None}, {'state': np.zeros(6)}, {'state': np.full(7, np.nan)},
+    {'joint_names': JOINT_NAMES[::-1]},
+])
+def test_a_block_with_a_state_of_another_arm_is_dropped(bench, changes):
+    b = bench()
+    b.block(1, **{**told(StateSource.PREDICTED), **changes})
+    assert b.due(0) is None
+    assert 'block 1 has a state' in b.stage.status(b.at(0)).reason
