@@ -108,7 +108,8 @@ def require(choice: Choice, timing: Timing) -> None:
         instead = f'{span[0]} to {span[-1]}' if span else 'none at this delay and chunk'
         raise ConfigError(
             f'chunk.execute_steps cannot be used: got {choice.execute_steps} '
-            f'({"; ".join(found)}), expected {instead}. Execute other rows, use a longer chunk or a faster policy.'
+            f'({"; ".join(found)}), expected {instead}. Execute other rows, use a longer '
+            'chunk or a faster policy.'
         )
 
 
