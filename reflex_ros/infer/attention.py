@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,27 @@ def attend_all(
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None], torch.finfo(scores.dtype).min)
     return weigh(torch.softmax(scores, -1).to(value.dtype), value).transpose(1, 2)
+
+
+def attend_fused(
+    query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None
+) -> Tensor:
+    """Return what ``attend_all`` returns, in one kernel that never stores the logits.
+
+    Logits, softmax and sum are float32 for half-precision input, so this is the wide form; a row
+    that sees nothing is finite.
+    """
+    queries, keys, values = (x.transpose(1, 2) for x in (query, key, value))
+    if mask is not None:
+        mixed = F.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask[:, None], enable_gqa=True
+        )
+        return mixed.transpose(1, 2)
+    batch, tokens, heads, head_dim = query.shape
+    # heads of a group read the same keys: one tall product instead of several small ones
+    tall = queries.reshape(batch, key.shape[2], -1, head_dim)
+    mixed = F.scaled_dot_product_attention(tall, keys, values)
+    return mixed.view(batch, heads, tokens, head_dim).transpose(1, 2)
 
 
 def partial(part: Part) -> Partial:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from reflex_ros.infer.attention import attend_all
+from reflex_ros.infer.attention import attend_all, attend_fused
 from reflex_ros.infer.cache import Cache
 from reflex_ros.infer.norm import rms_normalise
 from reflex_ros.infer.rope import rotate
@@ -39,7 +39,7 @@ class Style:
         weight_offset: 1 where norm weights are stored zero-centred, else 0.
         activation: Of the gated MLP.
         is_rope_wide: Rotation in float32; else in the type of the activations.
-        packed: See ``Reuse``.
+        packed, fused: See ``Reuse``.
     """
 
     heads: int
@@ -50,6 +50,7 @@ class Style:
     activation: Activation
     is_rope_wide: bool
     packed: bool = True
+    fused: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,11 @@ class Layer:
         query, *own = (self._split(part) for part in self._in(x))
         rotated = self._rotate(query, phases)
         seen = keys(*((self._rotate(own[0], phases), own[1]) if own else (None, None)))
-        mixed = attend_all(rotated, *seen, mask=mask, is_wide=self._style.is_rope_wide)
+        style = self._style
+        if style.fused:
+            mixed = attend_fused(rotated, *seen, mask=mask)
+        else:
+            mixed = attend_all(rotated, *seen, mask=mask, is_wide=style.is_rope_wide)
         return self._out(mixed.flatten(2))
 
     def key_value(self, x: Tensor, phases: Phases) -> tuple[Tensor, Tensor]:

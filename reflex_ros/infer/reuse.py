@@ -24,6 +24,7 @@ class Reuse:
             action MLP) comes from a table; off = computed in every step.
         last_layer_kv: The prefix's last layer computes keys and values only.
         packed: Projections of the same input are one product.
+        fused: Attention in one kernel that stores no logits; off = product, softmax, product.
     """
 
     prefix_kv: bool = True
@@ -34,11 +35,12 @@ class Reuse:
     time_table: bool = True
     last_layer_kv: bool = True
     packed: bool = True
+    fused: bool = True
 
 
 def reference_reuse(*, prefix_kv: bool = True) -> Reuse:
     """Return what the reference implementations do: nothing but, if asked, the prefix cache."""
     return Reuse(
         prefix_kv=prefix_kv, static_rows=False, drop_masked=False, state_once=False,
-        cross_kv=False, time_table=False, last_layer_kv=False, packed=False,
+        cross_kv=False, time_table=False, last_layer_kv=False, packed=False, fused=False,
     )  # fmt: skip

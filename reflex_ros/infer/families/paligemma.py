@@ -40,7 +40,7 @@ class PaliGemma:
         vlm, expert = root.at('paligemma.model'), root.at('gemma_expert.model')
         style = Style(
             sizes.heads, sizes.kv_heads, sizes.head_dim, eps=EPS, weight_offset=1.0,
-            activation=gelu_tanh, is_rope_wide=False, packed=reuse.packed,
+            activation=gelu_tanh, is_rope_wide=False, packed=reuse.packed, fused=reuse.fused,
         )  # fmt: skip
         self._parts, self._expert, self._style = vlm, expert, style
         self._words = vlm['language_model.embed_tokens.weight']

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from reflex_ros.core.errors import ModelError
 from reflex_ros.infer import flow
-from reflex_ros.infer.cache import StaticCache
+from reflex_ros.infer.cache import PARTITIONED, StaticCache
 from reflex_ros.infer.decoder import Layer, Norm, Pass, Projected, Style, run
 from reflex_ros.infer.families.action_tokens import ActionTokens
 from reflex_ros.infer.snapshot import Positions, Prefix, positions_of, suffix_cache, valid_mask
@@ -53,7 +53,7 @@ class SmolVla:
         vlm, expert = root.at('vlm.model'), root.at('lm_expert')
         style = Style(
             sizes.heads, sizes.kv_heads, sizes.head_dim, eps=EPS, weight_offset=0.0,
-            activation=F.silu, is_rope_wide=True, packed=reuse.packed,
+            activation=F.silu, is_rope_wide=True, packed=reuse.packed, fused=reuse.fused,
         )  # fmt: skip
         self._parts, self._expert, self._style = vlm, expert, style
         self._every = config.self_attn_every_n_layers
@@ -158,10 +158,12 @@ class SmolVla:
         valid = None if prefix.valid is None else F.pad(prefix.valid, (0, 1), value=True)
         return Prefix(prefix.kv, prefix.length + 1, valid, has_state=True)
 
-    def prepare(self, prefix: Prefix, state: Tensor, num_steps: int) -> SmolVlaDenoiser:
+    def prepare(
+        self, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str = PARTITIONED
+    ) -> SmolVlaDenoiser:
         """Return the velocity field on a prefix; the state's block is added if it lacks it."""
         whole = prefix if prefix.has_state else self.add_state(prefix, state)
-        return SmolVlaDenoiser(self, whole, num_steps)
+        return SmolVlaDenoiser(self, whole, num_steps, cache=cache)
 
 
 def check_pairs(sizes: Sizes) -> None:
@@ -180,14 +182,14 @@ def check_pairs(sizes: Sizes) -> None:
 class SmolVlaDenoiser:
     """Velocity field of one call, see ``snapshot.Denoiser``. Actions see earlier actions only."""
 
-    def __init__(self, network: SmolVla, prefix: Prefix, num_steps: int) -> None:
+    def __init__(self, network: SmolVla, prefix: Prefix, num_steps: int, *, cache: str) -> None:
         self._network, self._taus = network, flow.taus(num_steps)
         self._table = network.tokens.table(self._taus) if network.reuse.time_table else None
         rows = torch.arange(network.chunk)
         causal = rows[:, None] >= rows[None, :]
         seen = None if prefix.valid is None else prefix.valid[:, None]
         self._how = Pass(
-            suffix_cache(prefix, network.reuse), prefix.length,
+            suffix_cache(prefix, network.reuse, cache), prefix.length,
             network.positions(prefix.counts()[:, None] + rows),
             mask=prefix.seen_by(network.chunk, causal),
             cross_phases=network.positions(rows[None]), cross_mask=seen,
