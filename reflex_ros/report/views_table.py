@@ -140,12 +140,17 @@ def _memory(facts: Facts) -> list[str]:
 
 def _needs(facts: Facts) -> list[str]:
     robot = facts['robot']
-    cameras = ', '.join(c['camera'] for c in facts['cameras'] if not c['may_be_absent'])
+    cameras = ', '.join(f'{c["camera"]} (any size, made {c["wh_seen"][0]} x {c["wh_seen"][1]})'
+                        if facts['layout'] == 'snapshot' else
+                        f'{c["camera"]} ({c["wh_seen"][0]} x {c["wh_seen"][1]})'
+                        for c in facts['cameras'] if not c['may_be_absent'])  # fmt: skip
     columns = ', '.join(c['column'] for c in facts['columns'])
     relative = facts['normalisation']['actions_relative_to_state']
     lines = _field('cameras', cameras) + _field('joints', columns)
     if relative:
         lines += _field('relative', f'{", ".join(relative)}: offsets to the measured state')
+    if robot['to_set']:
+        lines += _field('to set', ', '.join(robot['to_set']))
     if not robot['given']:
         return lines + _field('robot', 'not given: --robot FILE and -p policy.joint_unit:=... '
                               'show how its joints and cameras bind')  # fmt: skip
@@ -154,8 +159,7 @@ def _needs(facts: Facts) -> list[str]:
         factor = '' if joint['scale'] == 1.0 else f', the arm\'s value times {joint["scale"]:g}'
         lines.append(f'    {joint["column"]:<20} is {joint["joint"]:<10} in {joint["unit"]}'
                      f'{factor}')  # fmt: skip
-    for name, own in robot.get('cameras', {}).items():
-        lines.append(f'    {name:<20} is camera {own}, {robot["topics"].get(own, "")}')
+    lines += [f'    {name:<20} is {topic}' for name, topic in robot['cameras'].items()]
     for refusal in robot['refusals']:
         lines += _bullet(f'DOES NOT FIT: {refusal}')
     return lines

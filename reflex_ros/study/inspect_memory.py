@@ -11,6 +11,7 @@ from torch import Tensor
 from reflex_ros.infer import plan
 from reflex_ros.infer.checkpoint.config import SMOLVLA, PretrainedConfig
 from reflex_ros.infer.checkpoint.sizes import Sizes
+from reflex_ros.infer.families.registry import NETWORKS
 from reflex_ros.ring.layout import RingLayout
 
 DTYPES = ('float32', 'bfloat16')
@@ -28,11 +29,6 @@ class Ring:
 def camera_tokens(sizes: Sizes) -> int:
     """Return the tokens of one camera."""
     return (sizes.image // sizes.patch // sizes.scale_factor) ** 2
-
-
-def most_rows(config: PretrainedConfig, sizes: Sizes) -> int:
-    """Return the rows of the longest prefix: every camera, and a prompt of the longest kind."""
-    return len(config.cameras) * camera_tokens(sizes) + config.tokenizer_max_length
 
 
 def stored(weights: Mapping[str, Tensor]) -> dict[str, dict[str, int]]:
@@ -59,17 +55,19 @@ def planned(weights: Mapping[str, Tensor], dtype: str) -> dict[str, int]:
 
 
 def snapshot_memory(
-    weights: Mapping[str, Tensor], config: PretrainedConfig, sizes: Sizes, *, ring: Ring
-) -> dict[str, Any]:
+    weights: Mapping[str, Tensor], config: PretrainedConfig, sizes: Sizes, *, words: int,
+    ring: Ring,
+) -> dict[str, Any]:  # fmt: skip
     """Return the memory of a checkpoint of the ``snapshot`` layout, by the type computed in.
 
     Args:
         weights: As stored. config, sizes: Of the checkpoint.
+        words: Most tokens of a prompt.
         ring: Readers and leases.
     """
-    rows = most_rows(config, sizes)
-    behind = config.chunk_size + (0 if config.family == 'pi05' else 1)
-    shape = (sizes.depth, 2, 1, rows, sizes.kv_heads, sizes.head_dim)
+    rows = len(config.cameras) * camera_tokens(sizes) + words
+    behind = config.chunk_size + NETWORKS[config.family].state_rows
+    shape = (sizes.depth, 2, rows, sizes.kv_heads, sizes.head_dim)
     by_dtype = {}
     for dtype in DTYPES:
         layout = RingLayout.snapshot(
@@ -83,9 +81,9 @@ def snapshot_memory(
     return {
         'stored': stored(weights),
         'slot': {
-            'shape': list(shape), 'axes': 'layers, key/value, batch, rows, kv_heads, head_dim',
+            'shape': list(shape), 'axes': 'layers, key/value, rows, kv_heads, head_dim',
             'rows': {'camera': camera_tokens(sizes), 'cameras': len(config.cameras),
-                     'prompt_at_most': config.tokenizer_max_length, 'all': rows,
+                     'prompt_at_most': words, 'all': rows,
                      'state_and_actions_behind': behind},
         },
         'ring': {'slots': layout.slots, 'readers': ring.readers, 'leases': ring.leases},

@@ -22,9 +22,10 @@ from reflex_ros.infer.checkpoint.weights import open_weights
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.one_shot import Observation, predict
 from reflex_ros.infer.policy import SnapshotPolicy
-from reflex_ros.infer.processing.binding import JointBinding, bind_cameras, bind_joints
+from reflex_ros.infer.processing.binding import EMPTY, JointBinding, bind_joints
 from reflex_ros.infer.processing.normalise import NEEDS, Normaliser
 from reflex_ros.infer.processing.pipeline import Processing
+from reflex_ros.infer.processing.prompt import STATE_TEXTS
 from reflex_ros.infer.processing.tokenizer import PromptTokenizer
 from reflex_ros.study.inspect_memory import parameter_groups, snapshot_memory
 from reflex_ros.study.inspect_robot import Robot
@@ -33,7 +34,8 @@ from reflex_ros.study.inspect_units import declared_unit, likely_unit
 
 EXAMPLE_TASK = 'pick up the red block'
 NO_PERIOD = (
-    'the checkpoint does not store it: it is one over the frame rate of its training data'
+    'no checkpoint stores it. Set policy.step_period_s to 1 / fps of the data set that it was '
+    'trained on'
 )
 SHOWN = 8
 """Most tensors that a note names."""
@@ -45,14 +47,16 @@ class PretrainedSubject:
     Args:
         folder: Checkpoint.
         robot: Parameters of the robot; without values nothing is bound.
-        dtype: Type to compute in; None = the checkpoint's.
+        dtype: Type to compute in; None = as the parameters say, else the checkpoint's.
 
     Raises:
         ModelError: The folder is incomplete, damaged or not supported.
     """
 
     def __init__(self, folder: Path, robot: Robot, *, dtype: str | None = None) -> None:
-        self.pretrained, self.robot, self._dtype = open_pretrained(folder), robot, dtype
+        self.robot, self._dtype = robot, dtype or robot.dtype
+        text = robot.values.get('policy.state_text', STATE_TEXTS[0])
+        self.pretrained = open_pretrained(folder, state_text=text)
         self.config, self.processing = self.pretrained.config, self.pretrained.processing
         self.cameras, self.task = self.config.cameras, EXAMPLE_TASK
         self.binding: JointBinding | None = None
@@ -76,14 +80,6 @@ class PretrainedSubject:
         """Return arm values (rad, m) as the policy's columns."""
         return self._bound().from_arm(position)
 
-    def bind_cameras(self, available: Mapping[str, str]) -> dict[str, str]:
-        """Return which of the robot's cameras each of the policy's gets.
-
-        Raises:
-            ConfigError: A camera is missing or unknown; by name.
-        """
-        return bind_cameras(self.cameras, tuple(available))
-
     def facts(self, task: str | None = None) -> dict[str, Any]:
         """Return everything that can be said without an observation, in JSON types."""
         config, checked = self.config, self.pretrained
@@ -96,8 +92,9 @@ class PretrainedSubject:
             'columns': [{'column': c.name, 'unit': c.unit} for c in self.columns('state')],
             'chunk': {
                 'rows': config.chunk_size, 'n_action_steps': config.n_action_steps,
-                'denoise_steps': config.num_steps, 'step_period_s': None,
-                'step_period': NO_PERIOD,
+                'denoise_steps': self.robot.denoise_steps or config.num_steps,
+                'step_period_s': self.robot.step_period_s,
+                'step_period': 'policy.step_period_s' if self.robot.step_period_s else NO_PERIOD,
             },
             'normalisation': _normalisation(self.processing),
             'statistics': {kind: self._statistics(kind) for kind in ('state', 'action')},
@@ -112,7 +109,8 @@ class PretrainedSubject:
                 'computes_in': self._dtype or config.dtype or 'float32',
             },
             'memory': snapshot_memory(
-                checked.weights, config, checked.sizes, ring=self.robot.ring
+                checked.weights, config, checked.sizes, ring=self.robot.ring,
+                words=self.processing.tokenizer.max_length,
             ),
             'files': dict(checked.hashes),
             'notes': [*checked.notes, *_name_notes(checked)],
@@ -148,7 +146,8 @@ class PretrainedSubject:
         shape = (self.config.chunk_size, self.config.max_action_dim)
         noise = chunk_noise(seed, 0, shape=shape) if glimpse.noise is None else glimpse.noise
         clock = ClockProbe(SystemClock())
-        result = predict(policy, observation, torch.from_numpy(noise)[None], probe=clock)
+        result = predict(policy, observation, torch.from_numpy(noise)[None], probe=clock,
+                         num_steps=self.robot.denoise_steps)  # fmt: skip
         row = self.processing.normalised_state(observation.state)[0]
         prompt = self.processing.prompt(glimpse.task, row)
         tokenizer = self.processing.tokenizer
@@ -161,7 +160,7 @@ class PretrainedSubject:
             sigmas(observation.state)[0].numpy().astype(np.float64),
             prompt, token_texts(tokenizer.ids(prompt), decoder(tokenizer)),
             tokenizer.excess(prompt), result.physical[0].numpy().astype(np.float64),
-            self.config.n_action_steps,
+            self.config.n_action_steps, self.robot.step_period_s,
             warnings=glimpse.warnings + self.processing.outliers(observation.state),
         )  # fmt: skip
 
@@ -211,7 +210,7 @@ class PretrainedSubject:
         return [
             {'slot': at, 'camera': name, 'shape_in_training': declared[key].get('shape'),
              'wh_seen': list(self.config.image_wh or (side, side)),
-             'may_be_absent': name.startswith('empty_camera_')}
+             'may_be_absent': name.startswith(EMPTY)}
             for at, (name, key) in enumerate(
                 zip(self.cameras, self.config.camera_keys, strict=True)
             )
@@ -242,13 +241,10 @@ class PretrainedSubject:
         }
 
     def _robot(self) -> dict[str, Any]:
-        if not self.robot.is_given:
-            return {'given': '', 'joints': [], 'refusals': []}
         refusals = [] if self.refusal is None else [str(self.refusal)]
         cameras: dict[str, str] = {}
         try:
-            if self.robot.cameras:
-                cameras = self.bind_cameras(self.robot.cameras)
+            cameras = self.robot.cameras(self.cameras) if self.robot.is_given else {}
         except ConfigError as error:
             refusals.append(str(error))
         bound, joints = self.binding, []
@@ -257,8 +253,11 @@ class PretrainedSubject:
             joint = bound.arm_names[bound.order[at]]
             joints.append({'column': name, 'joint': joint, 'scale': bound.scale[at],
                            'unit': declared_unit(self.robot.map, joint)})  # fmt: skip
-        return {'given': self.robot.origin, 'joints': joints, 'cameras': cameras,
-                'topics': self.robot.cameras if not refusals else {}, 'refusals': refusals}
+        return {
+            'given': self.robot.origin, 'joints': joints, 'cameras': cameras,
+            'refusals': refusals,
+            'to_set': list(self.robot.unset(has_names=bool(self.config.joint_names))),
+        }
 
 
 def decoder(tokenizer: PromptTokenizer) -> Callable[[list[int]], str]:
@@ -293,8 +292,9 @@ def _name_notes(checked: Pretrained) -> tuple[str, ...]:
     renamed = [s for n, s in names.items() if s.removeprefix('model.') != n]
     unread = sorted(set(stored) - set(names.values()))
     return tuple(
-        f'{len(items)} tensors {what}: {", ".join(items[:SHOWN])}'
+        f'tensors {what} ({len(items)}): {", ".join(items[:SHOWN])}'
         f'{", ..." if len(items) > SHOWN else ""}'
-        for items, what in ((renamed, 'have names of an older exporter'), (unread, 'are not read'))
+        for items, what in ((renamed, 'with names of an older exporter'),
+                            (unread, 'that are not read'))
         if items
-    )
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import yaml
 from reflex_ros.core import params
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.param_table import BRIDGE, ENCODER, PARAMS, POLICY
-from reflex_ros.infer.processing.robot import RobotMap, robot_map
+from reflex_ros.infer.processing.binding import EMPTY
+from reflex_ros.infer.processing.robot import UNDECLARED, RobotMap, robot_map
+from reflex_ros.stages.snapshot_load import AUTO, check_cameras
 from reflex_ros.study.inspect_memory import Ring
 
 
@@ -44,13 +46,36 @@ class Robot:
         return Ring(self.values.get('ring.readers', 1), self.values.get('ring.leases', 1))
 
     @property
-    def cameras(self) -> dict[str, str]:
-        """Image topic of each camera by the robot's name of it; empty where none is set.
+    def dtype(self) -> str | None:
+        """Type to compute in; None = the checkpoint's."""
+        name = self.values.get('policy.dtype', AUTO)
+        return None if name == AUTO else str(name)
+
+    @property
+    def step_period_s(self) -> float | None:
+        """Time between two rows of a chunk, s; None where it is not set."""
+        return float(self.values.get('policy.step_period_s', 0.0)) or None
+
+    @property
+    def denoise_steps(self) -> int | None:
+        """Denoise steps; None = what the checkpoint says."""
+        return int(self.values.get('policy.num_denoise_steps', 0)) or None
+
+    def cameras(self, wanted: Sequence[str]) -> dict[str, str]:
+        """Return the image topic of each camera that a policy gets, in the policy's order.
+
+        Args:
+            wanted: Cameras of the policy; all of them are there if the robot names none.
 
         Raises:
-            ConfigError: Not as many topics as names.
+            ConfigError: A camera is missing, unknown or out of order, or there are not as many
+                topics as names; by name.
         """
         names = tuple(self.values.get('camera.names', ()))
+        if not names:
+            return {name: default_topic(name) for name in wanted if not name.startswith(EMPTY)}
+        masked = self.values.get('camera.masked', ())
+        check_cameras(wanted, {'camera.names': names, 'camera.masked': masked})
         topics = tuple(self.values.get('camera.topics', ())) or tuple(map(default_topic, names))
         if len(names) != len(topics):
             raise ConfigError(
@@ -58,6 +83,17 @@ class Robot:
                 'of camera.names. Correct the list.'
             )
         return dict(zip(names, topics, strict=True))
+
+    def unset(self, *, has_names: bool) -> tuple[str, ...]:
+        """Return the parameters that a pretrained policy does not run without.
+
+        Args:
+            has_names: The checkpoint stores the names of its columns.
+        """
+        needed = ['camera.names', 'policy.joint_unit', 'policy.gripper_unit',
+                  'policy.step_period_s', *([] if has_names else ['policy.joint_names'])]
+        return tuple(name for name in needed
+                     if self.values.get(name) in (None, UNDECLARED, 0.0, ()))  # fmt: skip
 
     def over(self, base: Robot) -> Robot:
         """Return both, these values winning."""

@@ -18,7 +18,7 @@ from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.types import ByteArray
-from reflex_ros.study.inspect_robot import Robot, default_topic
+from reflex_ros.study.inspect_robot import Robot
 from reflex_ros.study.inspect_sight import Float64, Glimpse
 
 IMAGE_PREFIX = 'raw_u8/'
@@ -45,9 +45,6 @@ class Binder(Protocol):
 
     def from_arm(self, position: Float64) -> Float64:
         """Return arm values as the policy's columns."""
-
-    def bind_cameras(self, available: Mapping[str, str]) -> dict[str, str]:
-        """Return the robot's camera of each of the policy's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +189,7 @@ def glimpse_of_graph(
     from reflex_ros.ros.glance import glance
 
     arm = policy.arm_names  # refused before ROS is started
-    topics = {name: default_topic(name) for name in policy.cameras}
-    if policy.robot.cameras:
-        bound = policy.bind_cameras(policy.robot.cameras)
-        topics = {name: policy.robot.cameras[own] for name, own in bound.items()}
+    topics = policy.robot.cameras(policy.cameras)
     seen = glance(topics, namespace=namespace, timeout_s=wait_s, joints=arm)
     moment = Moment(seen.images, seen.joints, seen.instruction, f'live, {namespace or "/"}')
     return from_moment(moment, policy, task=task)
@@ -233,7 +227,7 @@ def _image_topics(reader: BagReader, policy: Binder) -> dict[str, str]:
             f'bag {reader.folder} has no images: got topics {", ".join(sorted(reader.topics))}, '
             f'expected an image topic of each camera. {RECORD_IMAGES}'
         )
-    known = policy.robot.cameras or {name: default_topic(name) for name in policy.cameras}
+    known = policy.robot.cameras(policy.cameras)
     available = {camera: found for camera, topic in known.items()
                  for end in ('', '/compressed')
                  if (found := reader.find(f'{topic}{end}')) in recorded}  # fmt: skip
@@ -242,9 +236,9 @@ def _image_topics(reader: BagReader, policy: Binder) -> dict[str, str]:
         raise ConfigError(
             f'bag {reader.folder} has no images of {missing[0]}: got {", ".join(recorded)}, '
             f'expected {known[missing[0]]}. Set camera.names and camera.topics as on the robot, '
-            'or record this camera.'
+            'name it in camera.masked if the policy does without it, or record it.'
         )
-    return {name: str(available[own]) for name, own in policy.bind_cameras(available).items()}
+    return {name: str(topic) for name, topic in available.items()}
 
 
 def _required(reader: BagReader, name: str) -> str:

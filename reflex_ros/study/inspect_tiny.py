@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from reflex_ros.infer.checkpoint.manifest import verify_manifest
 from reflex_ros.infer.checkpoint.processors import Scaling
 from reflex_ros.infer.families.tiny import TinyPolicy
 from reflex_ros.infer.flow import chunk_noise
-from reflex_ros.infer.processing.binding import bind_cameras
 from reflex_ros.ring.layout import RingLayout
 from reflex_ros.study.inspect_robot import Robot
 from reflex_ros.study.inspect_sight import (
@@ -61,14 +59,6 @@ class TinySubject:
     def from_arm(self, position: Float64) -> Float64:
         """Return the values as they are: the columns are in rad and m."""
         return position
-
-    def bind_cameras(self, available: Mapping[str, str]) -> dict[str, str]:
-        """Return which of the robot's cameras each of the policy's gets.
-
-        Raises:
-            ConfigError: A camera is missing or unknown; by name.
-        """
-        return bind_cameras(self.cameras, tuple(available))
 
     def facts(self, task: str | None = None) -> dict[str, Any]:
         """Return everything that can be said without an observation, in JSON types."""
@@ -209,14 +199,13 @@ class TinySubject:
     def _robot(self) -> dict[str, Any]:
         refusals, cameras = [], {}
         try:
-            if self.robot.cameras:
-                cameras = self.bind_cameras(self.robot.cameras)
+            cameras = self.robot.cameras(self.cameras) if self.robot.is_given else {}
         except ConfigError as error:
             refusals.append(str(error))
         joints = [{'column': c.name, 'joint': c.name, 'scale': 1.0, 'unit': c.unit}
                   for c in self.columns('state')]  # fmt: skip
         return {'given': self.robot.origin, 'joints': joints if self.robot.is_given else [],
-                'cameras': cameras, 'topics': self.robot.cameras, 'refusals': refusals}
+                'cameras': cameras, 'refusals': refusals, 'to_set': []}
 
 
 def _first_to_last(scaling: Scaling) -> Scaling:
