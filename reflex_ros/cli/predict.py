@@ -21,8 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--output', type=Path, required=True, metavar='OUT.npz')
     parser.add_argument('--dtype', choices=('float32', 'bfloat16', 'float64'),
                         help="of the language model (default: the checkpoint's)")
-    parser.add_argument('--cache', choices=('partitioned', 'full'), default='partitioned',
-                        help='reuse the prefix in every step (default) or recompute it')
+    parser.add_argument('--cache', choices=('partitioned', 'full', 'naive'), default='partitioned',
+                        help='reuse the prefix in every step (default), recompute it, or reuse '
+                             'the suffix as well (naive: fast and wrong)')
     parser.add_argument('--layout', choices=('reference', 'compact'), default='reference',
                         help='keep every pad (default) or drop them, as the nodes do')
     parser.add_argument('--steps', type=positive_int, metavar='N',

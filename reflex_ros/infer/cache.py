@@ -7,6 +7,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from reflex_ros.core.errors import ConfigError
+
+PARTITIONED, NAIVE = 'partitioned', 'naive'
+"""The prefix is kept and the suffix computed in every step; or both are kept after the first."""
+
 
 class Cache(Protocol):
     """Keys and values of all layers, ``[batch, rows, kv_heads, head_dim]`` each."""
@@ -59,3 +64,41 @@ class JoinedCache:
         """Return new tensors with the rows behind the prefix."""
         before = self.rows(layer, at)
         return torch.cat((before[0], key), 1), torch.cat((before[1], value), 1)
+
+
+class NaiveCache:
+    """Keeps the suffix, too: what a block added first is what it sees ever after.
+
+    Fast and wrong, since keys and values of actions depend on the flow time and on the actions.
+    It is here to be measured against. One call only; make a new one for each.
+
+    Args:
+        kv: As in ``StaticCache``; not modified.
+    """
+
+    def __init__(self, kv: Tensor) -> None:
+        self._joined = JoinedCache(kv)
+        self._first: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def rows(self, layer: int, end: int) -> tuple[Tensor, Tensor]:
+        """Return views of the prefix."""
+        return self._joined.rows(layer, end)
+
+    def append(self, layer: int, at: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rows that were given for the layer first, behind the prefix."""
+        if layer not in self._first:
+            self._first[layer] = self._joined.append(layer, at, key, value)
+        return self._first[layer]
+
+
+def is_naive(name: str) -> bool:
+    """Return whether a cache of this name keeps the suffix.
+
+    Raises:
+        ConfigError: There is no such cache.
+    """
+    if name not in (PARTITIONED, NAIVE):
+        raise ConfigError(
+            f'cache cannot be used: got {name!r}, expected {PARTITIONED} or {NAIVE}. Correct it.'
+        )
+    return name == NAIVE

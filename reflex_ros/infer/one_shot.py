@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer import flow
+from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.tokens import padded_valid, reference_padding
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def predict(
     *,
     probe: Probe,
     num_steps: int | None = None,
+    cache: str = PARTITIONED,
 ) -> Prediction:
     """Return the actions of a batch and how they came about.
 
@@ -100,9 +102,10 @@ def predict(
         noise: ``float32[batch, chunk, max_action_dim]``.
         probe: Times the stages ``preprocess``, ``vision``, ``prefix``, ``denoise``, ``decode``.
         num_steps: Euler steps, None = the checkpoint's.
+        cache: Of the suffix; looked at where the prefix is kept, see ``SnapshotPolicy.prepare``.
 
     Raises:
-        ConfigError: Shapes do not fit the checkpoint.
+        ConfigError: Shapes do not fit the checkpoint, or there is no such cache.
     """
     steps = num_steps or policy.config.num_steps
     check_observation(policy, observation, noise)
@@ -119,7 +122,7 @@ def predict(
     groups = _rows(len(ids)) if policy.reuse.drop_masked else [slice(None)]
     runs = [
         _run(policy, {n: v[g] for n, v in views.items()}, ids[g], state=state[g],
-             noise=noise[g], steps=steps, probe=probe)
+             noise=noise[g], steps=steps, probe=probe, cache=cache)
         for g in groups
     ]  # fmt: skip
     actions = torch.cat([r.actions for r in runs])
@@ -175,14 +178,14 @@ def _rows(batch: int) -> list[slice]:
 
 def _run(
     policy: SnapshotPolicy, views: Mapping[str, Tensor], ids: Sequence[Sequence[int]], *,
-    state: Tensor, noise: Tensor, steps: int, probe: Probe,
+    state: Tensor, noise: Tensor, steps: int, probe: Probe, cache: str,
 ) -> Run:  # fmt: skip
     with probe.span('prefix'):
         if policy.reuse.prefix_kv:
             prefix = policy.encode(views, ids, state)
     with probe.span('denoise'):
         if policy.reuse.prefix_kv:
-            denoiser: Denoiser = policy.prepare(prefix, state, steps)
+            denoiser: Denoiser = policy.prepare(prefix, state, steps, cache=cache)
         else:
             denoiser = RecomputingDenoiser(policy, views, ids, state=state, num_steps=steps)
         velocities: list[Tensor] = []

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer import plan
+from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.checkpoint.pretrained import Pretrained, open_pretrained
 from reflex_ros.infer.families.registry import build_network
 from reflex_ros.infer.reuse import Reuse
@@ -95,15 +96,23 @@ class SnapshotPolicy:
         return self.network.encode(tokens, valid, kv, state)
 
     @torch.inference_mode()
-    def prepare(self, prefix: Prefix, state: Tensor, num_steps: int | None = None) -> Denoiser:
+    def prepare(
+        self, prefix: Prefix, state: Tensor, num_steps: int | None = None, *,
+        cache: str = PARTITIONED,
+    ) -> Denoiser:  # fmt: skip
         """Return the velocity field of one call.
 
         Args:
             prefix: Of ``encode``; state and actions are written behind it.
             state: ``float32[batch, max_state_dim]`` normalised.
             num_steps: Euler steps, None = the checkpoint's.
+            cache: ``partitioned``, or ``naive`` for comparison, see ``cache.NaiveCache``.
+
+        Raises:
+            ConfigError: There is no such cache.
         """
-        return self.network.prepare(prefix, self._wide(state), num_steps or self.config.num_steps)
+        steps = num_steps or self.config.num_steps
+        return self.network.prepare(prefix, self._wide(state), steps, cache=cache)
 
     def _wide(self, x: Tensor) -> Tensor:
         return x.to(torch.float64 if self.dtype is torch.float64 else torch.float32)

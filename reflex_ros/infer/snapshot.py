@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from reflex_ros.infer import flow
-from reflex_ros.infer.cache import Cache, JoinedCache, StaticCache
+from reflex_ros.infer.cache import (
+    PARTITIONED,
+    Cache,
+    JoinedCache,
+    NaiveCache,
+    StaticCache,
+    is_naive,
+)
 from reflex_ros.infer.reuse import Reuse
 from reflex_ros.infer.rope import frequencies, phases
 
@@ -112,8 +119,17 @@ class SnapshotNetwork(Protocol):
             state: Normalised state, looked at where it is part of the prefix (``Prefix``).
         """
 
-    def prepare(self, prefix: Prefix, state: Tensor, num_steps: int) -> Denoiser:
-        """Return the velocity field for a state ``float32[batch, max_state_dim]``, normalised."""
+    def prepare(
+        self, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str = PARTITIONED
+    ) -> Denoiser:
+        """Return the velocity field for a state ``float32[batch, max_state_dim]``, normalised.
+
+        Args:
+            prefix: Of ``encode``.
+            state: See above.
+            num_steps: Euler steps.
+            cache: ``partitioned``, or ``naive`` for comparison, see ``cache.NaiveCache``.
+        """
 
 
 class Positions:
@@ -145,8 +161,14 @@ class Positions:
         return phases(torch.arange(size), self._rates, dtype=self._dtype)
 
 
-def suffix_cache(prefix: Prefix, reuse: Reuse) -> Cache:
-    """Return the cache in which state and actions join a prefix."""
+def suffix_cache(prefix: Prefix, reuse: Reuse, name: str = PARTITIONED) -> Cache:
+    """Return the cache in which state and actions join a prefix.
+
+    Raises:
+        ConfigError: There is no cache of that name.
+    """
+    if is_naive(name):
+        return NaiveCache(prefix.kv)
     return StaticCache(prefix.kv) if reuse.static_rows else JoinedCache(prefix.kv)
 
 

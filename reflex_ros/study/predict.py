@@ -15,6 +15,7 @@ import torch
 from reflex_ros.core.clock import SystemClock
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.probe import ClockProbe
+from reflex_ros.infer.cache import NAIVE, PARTITIONED
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.one_shot import Observation, predict
 from reflex_ros.infer.policy import SnapshotPolicy
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from reflex_ros.infer.one_shot import Prediction
 
 IMAGE_PREFIX = 'raw_u8/'
-CACHES = ('partitioned', 'full')
+CACHES = ('partitioned', 'full', 'naive')
 LAYOUTS = ('reference', 'compact')
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -36,7 +37,8 @@ class Options:
 
     Attributes:
         dtype: Of the language model; None = the checkpoint's.
-        cache: ``partitioned`` reuses the prefix in every step, ``full`` runs it in every step.
+        cache: ``partitioned`` reuses the prefix in every step, ``full`` runs it in every step,
+            ``naive`` reuses the suffix of the first step as well (fast and wrong).
         layout: ``reference`` keeps every pad and masked camera, ``compact`` drops them as the
             nodes do.
         num_steps: Euler steps; None = the checkpoint's.
@@ -85,7 +87,10 @@ def predict_file(checkpoint: Path, source: Path, target: Path, options: Options)
     observation = _observation(arrays, source)
     probe = ClockProbe(SystemClock())
     noise = _noise(arrays, source, policy, options, len(observation.tasks))
-    result = predict(policy, observation, noise, probe=probe, num_steps=options.num_steps)
+    cache = NAIVE if options.cache == NAIVE else PARTITIONED
+    result = predict(
+        policy, observation, noise, probe=probe, num_steps=options.num_steps, cache=cache
+    )
     _write(target, result, probe)
     return result
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from reflex_ros.infer import flow
-from reflex_ros.infer.cache import StaticCache
+from reflex_ros.infer.cache import PARTITIONED, StaticCache
 from reflex_ros.infer.decoder import Pass, run
 from reflex_ros.infer.families.action_tokens import ActionTokens
 from reflex_ros.infer.families.paligemma import PaliGemma
@@ -44,9 +44,11 @@ class Pi0(PaliGemma):
         self.velocity_out = weights.linear('action_out_proj')
         self.chunk = config.chunk_size
 
-    def prepare(self, prefix: Prefix, state: Tensor, num_steps: int) -> Pi0Denoiser:
+    def prepare(
+        self, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str = PARTITIONED
+    ) -> Pi0Denoiser:
         """Return the velocity field on a prefix; with ``state_once`` the state runs here."""
-        return Pi0Denoiser(self, prefix, state, num_steps)
+        return Pi0Denoiser(self, prefix, state, num_steps, cache=cache)
 
 
 class Pi0Denoiser:
@@ -55,14 +57,16 @@ class Pi0Denoiser:
     Behind the prefix lie the state's row and the actions' rows; the state sees no action.
     """
 
-    def __init__(self, network: Pi0, prefix: Prefix, state: Tensor, num_steps: int) -> None:
+    def __init__(
+        self, network: Pi0, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str
+    ) -> None:
         self._network, self._taus = network, flow.taus(num_steps)
         self._table = network.tokens.table(self._taus) if network.reuse.time_table else None
         self._state = network.state_in(state)[:, None].to(network.dtype)
         self._is_state_cached = network.reuse.state_once
         if self._is_state_cached:
             self._cache_state(prefix)
-        self._how = self._suffix(prefix)
+        self._how = self._suffix(prefix, cache)
 
     def _cache_state(self, prefix: Prefix) -> None:
         network = self._network
@@ -72,7 +76,7 @@ class Pi0Denoiser:
         )  # fmt: skip
         run(network.expert, self._state, how)
 
-    def _suffix(self, prefix: Prefix) -> Pass:
+    def _suffix(self, prefix: Prefix, cache: str) -> Pass:
         network, tokens = self._network, 1 + self._network.chunk
         skip = int(self._is_state_cached)
         positions = prefix.counts()[:, None] + torch.arange(skip, tokens)
@@ -80,7 +84,7 @@ class Pi0Denoiser:
         among[0, 1:] = False
         mask = prefix.seen_by(tokens, None if skip and prefix.valid is None else among)
         return Pass(
-            suffix_cache(prefix, network.reuse), prefix.length + skip,
+            suffix_cache(prefix, network.reuse, cache), prefix.length + skip,
             network.positions(positions), mask=None if mask is None else mask[:, skip:],
         )  # fmt: skip
 

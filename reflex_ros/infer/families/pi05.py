@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reflex_ros.infer import flow
+from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.decoder import Modulation, Norm, Pass, run
 from reflex_ros.infer.families.action_tokens import embed_taus
 from reflex_ros.infer.families.paligemma import PaliGemma
@@ -63,19 +64,22 @@ class Pi05(PaliGemma):
             x = F.silu(linear(x))
         return tuple(norm.dense(x) for norm in self._norms if norm.dense is not None)
 
-    def prepare(self, prefix: Prefix, state: Tensor, num_steps: int) -> Pi05Denoiser:
+    def prepare(
+        self, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str = PARTITIONED
+    ) -> Pi05Denoiser:
         """Return the velocity field on a prefix; the state is in the prefix's text already."""
-        return Pi05Denoiser(self, prefix, num_steps)
+        return Pi05Denoiser(self, prefix, num_steps, cache=cache)
 
 
 class Pi05Denoiser:
     """Velocity field of one call, see ``snapshot.Denoiser``."""
 
-    def __init__(self, network: Pi05, prefix: Prefix, num_steps: int) -> None:
+    def __init__(self, network: Pi05, prefix: Prefix, num_steps: int, *, cache: str) -> None:
         self._network, self._taus = network, flow.taus(num_steps)
         positions = prefix.counts()[:, None] + torch.arange(network.chunk)
         self._how = Pass(
-            suffix_cache(prefix, network.reuse), prefix.length, network.positions(positions),
+            suffix_cache(prefix, network.reuse, cache), prefix.length,
+            network.positions(positions),
             mask=prefix.seen_by(network.chunk, None),
         )  # fmt: skip
 

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from reflex_ros.core.errors import ConfigError, ModelError
 from reflex_ros.infer import flow
+from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.checkpoint import Checkpoint, Scalings, load_folder, save_folder
 from reflex_ros.infer.checkpoint.folder import Expected
-from reflex_ros.infer.families.tiny_network import Context, TinyConfig, TinyNetwork
+from reflex_ros.infer.families.tiny_network import Context, Gammas, TinyConfig, TinyNetwork
 from reflex_ros.infer.spec import PolicySpec
 
 FAMILY = 'tiny'
@@ -155,19 +156,44 @@ class TinyPolicy:
         Raises:
             ConfigError: Wrong number of frames, wrong shapes, or a state that is not finite.
         """
-        normalised = self._condition(state)
-        context = self._context(pinned, frames, np.asarray(ages_steps, np.float64))
-        start = self._start(noise)
         steps = self.spec.num_steps if num_steps is None else num_steps
-        times = torch.tensor(flow.taus(steps), dtype=torch.float64)
-        layers, last = self.network.gammas(times, normalised.expand(steps, -1))
+        denoiser = self.prepare(pinned, frames, ages_steps, state=state, num_steps=steps)
+        return self.actions(flow.integrate(denoiser.velocity, self._start(noise), steps), state)
 
-        def velocity(x: Tensor, k: int) -> Tensor:
-            now = tuple((first[k : k + 1], second[k : k + 1]) for first, second in layers)
-            return self.network.velocity(x, (now, last[k : k + 1]), context)
+    @torch.inference_mode()
+    def prepare(
+        self,
+        pinned: Buffer,
+        frames: Sequence[Buffer],
+        ages_steps: Sequence[float] | Float64,
+        *,
+        state: Float64,
+        num_steps: int,
+        cache: str = PARTITIONED,
+    ) -> TinyDenoiser:
+        """Return the velocity field of one call; arguments as in ``denoise``.
 
-        chunk = flow.integrate(velocity, start, steps)[0].to(torch.float64).numpy()
-        restored = self.scalings.action.restore(chunk)
+        Args:
+            cache: ``partitioned``, or ``naive`` for comparison.
+            pinned, frames, ages_steps, state, num_steps: See ``denoise``.
+
+        Raises:
+            ConfigError: As ``denoise``, or there is no such cache.
+        """
+        normalised = self._condition(state)
+        context = self._context(pinned, frames, np.asarray(ages_steps, np.float64), cache)
+        times = torch.tensor(flow.taus(num_steps), dtype=torch.float64)
+        gammas = self.network.gammas(times, normalised.expand(num_steps, -1))
+        return TinyDenoiser(self.network, gammas, context)
+
+    def actions(self, normalised: Tensor, state: Float64) -> Float64:
+        """Return absolute positions ``float64[horizon, joints]`` of the network's actions.
+
+        Args:
+            normalised: ``[1, horizon, joints]``.
+            state: ``float64[joints]`` that the chunk was computed for, rad and m.
+        """
+        restored = self.scalings.action.restore(normalised[0].to(torch.float64).numpy())
         return restored + np.where(self._is_relative, state, 0.0)
 
     def _condition(self, state: Float64) -> Tensor:
@@ -179,7 +205,9 @@ class TinyPolicy:
             )
         return torch.from_numpy(self.scalings.state.normalise(state)).to(self.dtype)[None]
 
-    def _context(self, pinned: Buffer, frames: Sequence[Buffer], ages_steps: Float64) -> Context:
+    def _context(
+        self, pinned: Buffer, frames: Sequence[Buffer], ages_steps: Float64, cache: str
+    ) -> Context:
         context = _view(pinned, self.spec.pinned_shape, 'pinned block').to(self.dtype)
         blocks = [_view(frame, self.spec.frame_shape, 'frame block') for frame in frames]
         self.network.config.layout.check_ages(len(blocks), torch.from_numpy(ages_steps))
@@ -188,6 +216,7 @@ class TinyPolicy:
             context,
             frames=torch.stack(blocks).to(self.dtype),
             ages_steps=torch.from_numpy(ages_steps),
+            cache=cache,
         )
 
     def _start(self, noise: npt.NDArray[np.float32]) -> Tensor:
@@ -197,6 +226,19 @@ class TinyPolicy:
                 f'{list(self.spec.noise_shape)}. Draw it with flow.chunk_noise.'
             )
         return torch.from_numpy(np.ascontiguousarray(noise)).to(self.dtype)[None]
+
+
+class TinyDenoiser:
+    """Velocity field of one call, see ``snapshot.Denoiser``."""
+
+    def __init__(self, network: TinyNetwork, gammas: Gammas, context: Context) -> None:
+        self._network, self._gammas, self._context = network, gammas, context
+
+    def velocity(self, x: Tensor, k: int) -> Tensor:
+        """Return ``v[1, horizon, joints]`` at step ``k`` for noisy ``x``."""
+        layers, last = self._gammas
+        now = tuple((first[k : k + 1], second[k : k + 1]) for first, second in layers)
+        return self._network.velocity(x, (now, last[k : k + 1]), self._context)
 
 
 def _view(buffer: Buffer, shape: tuple[int, ...], name: str) -> Tensor:

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer import rope
 from reflex_ros.infer.attention import Part, attend, logits, weigh
+from reflex_ros.infer.cache import PARTITIONED, is_naive
 from reflex_ros.infer.flow import embed_tau
 from reflex_ros.infer.norm import AdaRMSNorm, RMSNorm
 from reflex_ros.infer.windowed import WindowedLayout
@@ -317,11 +318,16 @@ class Context:
         pinned: ``[layers, 2, pinned_tokens, kv_heads, head_dim]``.
         frames: ``[frames, layers, 2, frame_tokens, kv_heads, head_dim]``, in any order.
         ages_steps: ``[frames]`` control steps from each frame's stamp to the instant of row 0.
+        cache: ``partitioned``; ``naive`` keeps the suffix of the first step, for comparison.
+
+    Raises:
+        ConfigError: The window is empty or overfull, or there is no such cache.
     """
 
     def __init__(
-        self, network: TinyNetwork, pinned: Tensor, *, frames: Tensor, ages_steps: Tensor
-    ) -> None:
+        self, network: TinyNetwork, pinned: Tensor, *, frames: Tensor, ages_steps: Tensor,
+        cache: str = PARTITIONED,
+    ) -> None:  # fmt: skip
         layout = network.config.layout
         layout.check_ages(len(frames), ages_steps)
         still = layout.suffix_positions()[None]
@@ -333,13 +339,17 @@ class Context:
         self._keys = torch.cat((pinned[:, 0], own), 1)
         self._values = torch.cat((pinned[:, 1], values.transpose(0, 1).flatten(1, 2), own), 1)
         self._pinned_tokens, self._suffix_tokens = layout.pinned_tokens, layout.suffix_tokens
+        self._kept: set[int] | None = set() if is_naive(cache) else None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return the heads ``[1, tokens, heads, head_dim]`` of one layer's suffix tokens."""
         turned = rope.rotate(query, self._cos, self._sin)
         keys, values = self._keys[layer], self._values[layer]
-        keys[self._pinned_tokens :] = rope.rotate(key, self._cos[:1], self._sin[:1])[0]
-        values[-self._suffix_tokens :] = value[0]
+        if self._kept is None or layer not in self._kept:
+            keys[self._pinned_tokens :] = rope.rotate(key, self._cos[:1], self._sin[:1])[0]
+            values[-self._suffix_tokens :] = value[0]
+        if self._kept is not None:
+            self._kept.add(layer)
         still = logits(turned[:1], keys[None])
         aged = logits(turned[1:], self._frame_keys[:, layer])
         sliding = aged.permute(1, 2, 0, 3).flatten(2)[None]
