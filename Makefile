@@ -6,6 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Torch would otherwise start a thread per core and fight the control loop for them.
 export OMP_WAIT_POLICY ?= PASSIVE
+export OMP_NUM_THREADS ?= 1
 
 # make demo MODE=reflex|sync|async_naive POLICY=tiny|oracle DELAY_MS=80 DURATION=30 SEED=1 VIEW=1
 MODE ?=

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+# one thread, asleep when it waits: several tests and nodes share few cores
+os.environ.setdefault('OMP_NUM_THREADS', '1')
+os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
+
 ROOT = Path(__file__).parents[1]
 
 

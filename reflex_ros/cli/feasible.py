@@ -48,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
     print('feasible execute_steps (rows), by delay L and chunk length')
     print('L, ms'.rjust(8) + ''.join(f'H = {rows}'.rjust(12) for rows in options.chunk))
     for index, delay in enumerate(delays):
-        cells = [f'{s[index][0]} to {s[index][1]}' if s[index] else '-' for s in spans]
+        row = (span[index] for span in spans)
+        cells = ['-' if span is None else f'{span[0]} to {span[1]}' for span in row]
         mark = ' <- yours' if delay == latency else ''
         print(f'{delay / PER_MS:8g}' + ''.join(cell.rjust(12) for cell in cells) + mark)
     for rows in options.chunk if options.execute_steps else ():
