@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -181,12 +182,24 @@ def _num_steps(fields: Fields, family: str) -> int:
 def _joint_names(folder: Path, fields: Fields) -> tuple[str, ...]:
     """Return the names that the configuration, else the relative-actions step, stores."""
     names = fields.strings('action_feature_names', ())
-    file = folder / PREPROCESSOR
-    if names or not file.is_file():
-        return names
-    for step in Fields(file, read_json(file)).objects('steps'):
+    saved = _saved_names(folder / PREPROCESSOR)
+    if names and saved and names != saved:
+        at = next(at for at, pair in enumerate(zip_longest(names, saved)) if pair[0] != pair[1])
+        raise ModelError(
+            f'checkpoint contradicts itself {fields.file} action_feature_names {at}: got '
+            f'{"".join(names[at : at + 1]) or "no name"}, expected '
+            f'{"".join(saved[at : at + 1]) or "no name"}, as action_names of {PREPROCESSOR}. '
+            'Use a complete checkpoint.'
+        )
+    return names or saved
+
+
+def _saved_names(file: Path) -> tuple[str, ...]:
+    steps = Fields(file, read_json(file)).objects('steps') if file.is_file() else ()
+    for step in steps:
         if step.get('registry_name') == 'relative_actions_processor':
-            return Fields(file, step.get('config') or {}).strings('action_names', ())
+            config = Fields(file, step, 'relative_actions_processor.').mapping('config')
+            return Fields(file, config, 'relative_actions_processor.').strings('action_names', ())
     return ()
 
 

@@ -121,7 +121,7 @@ def _add_step(
         raise ModelError(
             f'checkpoint is not supported {file} step {name}: got it twice, expected once. {HINT}'
         )
-    content = dict(step.get('config') or {})
+    content = dict(Fields(file, step, f'{name}.').mapping('config'))
     content['state_file'] = step.get('state_file')
     steps[name] = Fields(file, content, f'{name}.')
 

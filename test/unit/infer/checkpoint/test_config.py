@@ -183,3 +183,16 @@ def test_a_folder_that_is_none_is_named(tmp_path):
 def test_a_folder_without_configuration_is_named(tmp_path):
     with pytest.raises(ModelError, match=r'config\.json: got .*No such file'):
         read_pretrained_config(tmp_path)
+
+
+@pytest.mark.parametrize(('saved', 'message'), [
+    (['b', 'a', 'c', 'd', 'e', 'f', 'g'], 'action_feature_names 0: got a, expected b'),
+    (['a', 'b'], 'action_feature_names 2: got c, expected no name'),
+])
+def test_names_of_two_minds_are_named(copy, saved, message):
+    folder = copy()
+    folder.json('config.json', lambda c: c.update(action_feature_names=list('abcdefg')))
+    folder.json('policy_preprocessor.json', lambda c: c['steps'][5]['config'].update(
+        action_names=saved))
+    with pytest.raises(ModelError, match=message):
+        read_pretrained_config(folder.path)

@@ -324,3 +324,17 @@ def test_names_of_actions_are_not_those_of_a_state_of_another_width(copy):
     processing = folder.processing()
     assert processing.column(2) == 'column 2'
     assert processing.normalised_state(STATE[:, :6]).shape == (1, 6)
+
+
+@pytest.mark.parametrize('content', ['x', -1, [None]])
+@pytest.mark.parametrize('step', ['normalizer_processor', 'relative_actions_processor'])
+def test_a_step_whose_configuration_is_no_object_is_named(copy, step, content):
+    folder = copy()
+
+    def edit(saved):
+        for at in saved['steps']:
+            if at['registry_name'] == step:
+                at['config'] = content
+
+    folder.json('policy_preprocessor.json', edit)
+    refused(folder, r'policy_preprocessor\.json .*config: got .*, expected an object')
