@@ -29,6 +29,8 @@ STATE_IN = (2.5, 2.7, 0.75)
 ACROSS = 4
 """Joints of the chunk beside each other."""
 WARNINGS, WARNING_CHARS = 4, 165
+LEAST_SHARE = 0.05
+"""Least height of a joint's curve, as a share of what is usual for it."""
 LINES = 12
 """Most lines of a prompt that are drawn."""
 
@@ -83,7 +85,7 @@ def draw_sight(sight: Any) -> Figure:
     inner = GridSpecFromSubplotSpec(
         1, 4, grid[0], width_ratios=(images, names, bars + free - images, figures), wspace=0
     )
-    _draw_views(figure, inner[0], sight)
+    _draw_views(figure, inner[0], sight, width_in=images)
     _draw_state(figure.add_subplot(inner[2]), sight)
     _draw_prompt(figure.add_subplot(grid[1]), sight, pieces)
     _draw_chunk(figure, grid[2], sight)
@@ -106,10 +108,12 @@ def _title(figure: Figure, sight: Any, height: float) -> None:
         figure.text(x, 1 - (0.9 + 0.19 * at) / height, f'!  {text}{more}', size=9.5, color=OUTLIER)
 
 
-def _draw_views(figure: Figure, cell: Any, sight: Any) -> None:
-    count = len(sight.views)
-    rows = math.ceil(count / ACROSS)
-    grid = GridSpecFromSubplotSpec(rows, min(count, ACROSS), cell, wspace=0.05, hspace=0.3)
+def _draw_views(figure: Figure, cell: Any, sight: Any, *, width_in: float) -> None:
+    rows, across = math.ceil(len(sight.views) / ACROSS), min(len(sight.views), ACROSS)
+    grid = GridSpecFromSubplotSpec(rows, across, cell, wspace=0.05, hspace=0.3)
+    titles = [f'slot {slot}  {view.name}' for slot, view in enumerate(sight.views)]
+    room = width_in / across / CHAR_IN
+    size_pt = min(10.0, 10 * room / max(map(len, titles)))
     for slot, view in enumerate(sight.views):
         axes = figure.add_subplot(grid[slot // ACROSS, slot % ACROSS])
         axes.set_anchor('NW')
@@ -127,7 +131,7 @@ def _draw_views(figure: Figure, cell: Any, sight: Any) -> None:
             axes.imshow(np.clip(view.pixels, 0, 1), interpolation='nearest')
             height, width = view.pixels.shape[:2]
             size = f'{view.source_wh[0]} x {view.source_wh[1]} seen as {width} x {height}'
-        axes.set_title(f'slot {slot}  {view.name}', loc='left', size=10, color=INK, pad=4)
+        axes.set_title(titles[slot], loc='left', size=size_pt, color=INK, pad=4)
         axes.set_xlabel(size, size=8.5, color=FAINT, loc='left', labelpad=3)
 
 
@@ -191,7 +195,7 @@ def _draw_chunk(figure: Figure, cell: Any, sight: Any) -> None:
         if has_state:
             axes.plot(0, sight.state[at], marker='o', color=MEASURED, markersize=5.5,
                       clip_on=False, zorder=5)  # fmt: skip
-        limits = _limits(axes)
+        limits = _limits(axes, [c.usual for c in (column, *sight.state_columns[at : at + 1])])
         if column.usual is not None:
             axes.axhspan(*column.usual, color=BAND, linewidth=0, zorder=0)
         axes.set(ylim=limits, xlim=(-0.02 * len(steps), len(steps) - 1 or 1))
@@ -221,9 +225,9 @@ def _legend(figure: Figure, sight: Any) -> None:
                   borderaxespad=0)  # fmt: skip
 
 
-def _limits(axes: Any) -> tuple[float, float]:
+def _limits(axes: Any, usual: Any) -> tuple[float, float]:
     """Return the range of a joint's data, not so narrow that a still joint seems to shake."""
     low, high = axes.get_ylim()
-    least = max(0.02 * max(abs(low), abs(high)), 1e-3)
+    least = max([LEAST_SHARE * (most - fewest) for fewest, most in filter(None, usual)] + [1e-6])
     middle, half = (low + high) / 2, max(high - low, least) / 2
     return middle - half, middle + half

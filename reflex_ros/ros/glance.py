@@ -18,6 +18,8 @@ from reflex_ros.ros.qos import image_topic, topic
 from reflex_ros.ros.spin import command_node
 
 _POLL_S = 0.1
+INSTRUCTION_S = 1.0
+"""How long an instruction, which may be absent, is waited for after everything else came."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class Glance:
 
 def glance(
     cameras: Mapping[str, str], *, joints: Sequence[str], namespace: str = '',
-    timeout_s: float = 10.0,
+    timeout_s: float = 10.0, instruction_s: float = INSTRUCTION_S,
 ) -> Seen:  # fmt: skip
     """Wait for one image of each camera and a joint state. Blocks.
 
@@ -89,6 +91,7 @@ def glance(
         joints: Names that the joint state must have.
         namespace: Namespace of the nodes.
         timeout_s: Longest wait, s.
+        instruction_s: How much longer an instruction is waited for, s.
 
     Raises:
         StaleError: Something did not arrive in time; by name.
@@ -102,6 +105,9 @@ def glance(
         end_ns = clock.mono_ns() + round(timeout_s * S)
         try:
             while looking.missing() and clock.mono_ns() < end_ns:
+                executor.spin_once(timeout_sec=_POLL_S)
+            end_ns = min(end_ns, clock.mono_ns() + round(instruction_s * S))
+            while not looking.seen.instruction and clock.mono_ns() < end_ns:
                 executor.spin_once(timeout_sec=_POLL_S)
         finally:
             executor.remove_node(node)

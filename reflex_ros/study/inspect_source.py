@@ -186,11 +186,14 @@ def glimpse_of_graph(
         StaleError: Something did not arrive in time; by name.
         ConfigError: Cameras do not fit. ModelError: The robot does not fit.
     """
-    from reflex_ros.ros.glance import glance
+    from reflex_ros.ros.glance import INSTRUCTION_S, glance
 
     arm = policy.arm_names  # refused before ROS is started
     topics = policy.robot.cameras(policy.cameras)
-    seen = glance(topics, namespace=namespace, timeout_s=wait_s, joints=arm)
+    seen = glance(
+        topics, namespace=namespace, timeout_s=wait_s, joints=arm,
+        instruction_s=0.0 if task else INSTRUCTION_S,
+    )  # fmt: skip
     moment = Moment(seen.images, seen.joints, seen.instruction, f'live, {namespace or "/"}')
     return from_moment(moment, policy, task=task)
 
