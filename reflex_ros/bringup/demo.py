@@ -44,6 +44,7 @@ class DemoSpec:
         view: Whether the camera images are shown in a window.
         runs: Folder of the run folders.
         overrides: Further parameters by name; they win.
+        checkpoint: Folder of the checkpoint, None: the one shipped with the policy.
     """
 
     mode: str
@@ -57,6 +58,7 @@ class DemoSpec:
     view: bool
     runs: Path
     overrides: Mapping[str, object]
+    checkpoint: Path | None = None
 
 
 def run_demo(spec: DemoSpec) -> int:
@@ -120,6 +122,7 @@ def parameters(spec: DemoSpec, folder: Path, *, port: int) -> dict[str, object]:
         'chunk.execute_steps': spec.execute_steps,
         'delay.injected_s': delay_s,
         'policy.name': spec.policy,
+        'policy.checkpoint': str(spec.checkpoint.resolve()) if spec.checkpoint else '',
         'policy.seed': spec.seed,
         # a delay that is out of bounds is to be named itself, not what follows from it
         'safety.max_observation_age_s': min(max(0.5, 2 * delay_s + 0.15), 10.0),

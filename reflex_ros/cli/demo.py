@@ -9,6 +9,7 @@ from reflex_ros.cli._options import non_negative, positive
 from reflex_ros.core.params import PARAMS
 
 TASKS = next(spec.choices for spec in PARAMS if spec.name == 'simulator.task')
+POLICIES = next(spec.choices for spec in PARAMS if spec.name == 'policy.name')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,8 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('--mode', choices=('reflex', 'sync', 'async_naive'), default='reflex',
         help='execution mode (default: %(default)s)')
-    add('--policy', choices=('tiny', 'oracle'), default='tiny',
+    add('--policy', choices=POLICIES, default='tiny',
         help='oracle reads the true state of the simulator (default: %(default)s)')
+    add('--checkpoint', type=Path, metavar='DIR',
+        help='folder of the checkpoint (default: the one shipped with tiny)')
     add('--delay-ms', type=non_negative, default=0.0, metavar='MS',
         help='pad inference start to publication to at least this')
     add('--duration', type=positive, default=30.0, metavar='S',
@@ -47,5 +50,6 @@ def run(options: argparse.Namespace) -> int:
         mode=options.mode, policy=options.policy, task=options.task, delay_ms=options.delay_ms,
         duration_s=options.duration, seed=options.seed, execute_steps=options.execute_steps,
         one_process=options.one_process, view=options.view, runs=options.runs,
+        checkpoint=options.checkpoint,
         overrides=parse_overrides(options.param),
     ))

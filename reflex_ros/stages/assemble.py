@@ -136,9 +136,10 @@ def _snapshot_encoder(params: Params, clock: Clock, namespace: str,
     loaded = _load_snapshot(params, shared)
     policy, binding = loaded.policy, loaded.binding
     check_cameras(policy.cameras, params)
-    layout = snapshot_ring_layout(policy, binding=binding, **_room(params))
+    cache = cast('str', params['policy.cache'])
+    layout = snapshot_ring_layout(policy, binding=binding, cache=cache, **_room(params))
     writer, notify, close_ring = _open_ring(layout, clock, namespace, shared)
-    encoder = SnapshotEncoder(policy, writer, binding=binding, notify=notify)
+    encoder = SnapshotEncoder(policy, writer, binding=binding, notify=notify, cache=cache)
 
     def close() -> None:
         encoder.close()
@@ -213,11 +214,13 @@ def _snapshot_model(params: Params, clock: Clock, namespace: str, shared: Shared
 
     period_ns = step_period_ns(params)
     loaded = _load_snapshot(params, shared)
-    layout = snapshot_ring_layout(loaded.policy, binding=loaded.binding)
+    cache = cast('str', params['policy.cache'])
+    layout = snapshot_ring_layout(loaded.policy, binding=loaded.binding, cache=cache)
     ring = _attach(params, clock, layout, namespace, shared)
     model = SnapshotModel(
         loaded.policy, ring, binding=loaded.binding, step_period_ns=period_ns,
         seed=cast('int', params['policy.seed']), num_steps=_num_steps(params), warn=warn,
+        cache=cache,
     )
     return PolicyParts(model, ring.close, loaded)
 
@@ -277,6 +280,11 @@ def _family(params: Params) -> str:
         raise ConfigError(
             f'encoder.layout of {name}: got {params["encoder.layout"]!r}, expected auto or {own}, '
             'which its checkpoints are trained for. Choose auto.'
+        )
+    if name not in SNAPSHOT_FAMILIES and params['policy.cache'] != 'partitioned':
+        raise ConfigError(
+            f'policy.cache of {name}: got {params["policy.cache"]!r}, expected partitioned: only '
+            f'{", ".join(SNAPSHOT_FAMILIES)} can do without. Choose partitioned.'
         )
     return name
 

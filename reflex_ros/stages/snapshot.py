@@ -16,6 +16,7 @@ import torch
 
 from reflex_ros.core.errors import ConfigError, ModelError
 from reflex_ros.infer.checkpoint.config import PI05
+from reflex_ros.infer.tokens import compact_tokens
 from reflex_ros.ring.layout import RingLayout
 
 if TYPE_CHECKING:
@@ -28,26 +29,43 @@ if TYPE_CHECKING:
     from reflex_ros.ring.writer import RingWriter, Slot
 
 Array = npt.NDArray[Any]
+PARTITIONED, FULL = 'partitioned', 'full'
+
+
+def prefix_rows(policy: SnapshotPolicy) -> int:
+    """Return the rows of the longest prefix: all cameras of the checkpoint and a full text.
+
+    Whichever cameras the robot has, so that the reader need not know.
+    """
+    cameras = len(policy.cameras) * policy.network.camera_tokens
+    return cameras + policy.processing.tokenizer.max_length
 
 
 def snapshot_ring_layout(policy: SnapshotPolicy, *, binding: JointBinding, readers: int = 1,
-                         leases: int = 1) -> RingLayout:
+                         leases: int = 1, cache: str = PARTITIONED) -> RingLayout:
     """Return the ring of a policy: its identity names everything that changes what is written.
 
-    The rows are those of all cameras of the checkpoint, whichever of them the robot has, so that
-    the reader need not know. The joints count where the state is part of the prefix.
+    Args:
+        policy: The checkpoint.
+        binding: Arm joints on its columns; they count where the state is part of the prefix.
+        readers, leases: See ``RingLayout``.
+        cache: ``partitioned``: a slot holds keys and values. ``full``: the tokens that they come
+            from, since the language model is run again in every denoise step.
     """
-    network = policy.network
-    rows = len(policy.cameras) * network.camera_tokens + policy.processing.tokenizer.max_length
+    rows, network = prefix_rows(policy), policy.network
     layers, two, _, _, heads, width = network.new_cache(1, 1).shape
+    shape: tuple[int, ...] = (layers, two, rows, heads, width)
     dtype = dtype_name(policy)
+    if cache == FULL:
+        shape = (rows, network.embed_words(torch.zeros(1, 1, dtype=torch.long)).shape[-1])
     model_id = f'{policy.pretrained.model_id} {dtype}'
     if policy.config.family == PI05:
         columns = zip(binding.order, binding.scale, strict=True)
         joints = ' '.join(f'{binding.arm_names[at]}*{scale:g}' for at, scale in columns)
         model_id += f' state_text={policy.processing.state_text} joints={joints}'
-    return RingLayout.snapshot((layers, two, rows, heads, width), dtype, model_id=model_id,
-                               readers=readers, leases=leases)
+    if cache == FULL:
+        model_id += f' cache={FULL}'
+    return RingLayout.snapshot(shape, dtype, model_id=model_id, readers=readers, leases=leases)
 
 
 def dtype_name(policy: SnapshotPolicy) -> str:
@@ -86,15 +104,16 @@ class SnapshotEncoder:
         writer: The ring, with the layout of ``snapshot_ring_layout``.
         binding: Arm joints on the columns of the checkpoint.
         notify: Called after every commit, e.g. to wake readers.
+        cache: As the layout's.
 
     Attributes:
         encoded_cameras: Frames encoded so far; one is encoded once however often it is used.
     """
 
     def __init__(self, policy: SnapshotPolicy, writer: RingWriter, *, binding: JointBinding,
-                 notify: Callable[[], None] | None = None) -> None:
+                 notify: Callable[[], None] | None = None, cache: str = PARTITIONED) -> None:
         self._policy, self._writer, self._binding = policy, writer, binding
-        self._notify = notify
+        self._notify, self._cache = notify, cache
         self._reads_state = policy.config.family == PI05
         self._text = ''
         self._ids: list[int] = []
@@ -136,21 +155,31 @@ class SnapshotEncoder:
         with probe.span('prefix'):
             slot = self._writer.begin()
             ids = self._ids_with(block) if self._reads_state else self._ids
-            prefix = self._policy.encode(views, [ids], out=self._room(slot))
+            length = self._write(slot, views, ids)
         with probe.span('publish'):
             ref = self._writer.commit(slot, stamp_ns=block.stamp_ns, epoch=block.epoch,
-                                      tokens=prefix.length)
+                                      tokens=length)
             if self._notify is not None:
                 self._notify()
         return replace(
             block, ring_id=self._writer.ring_id, slot=ref.slot, seq=ref.seq,
             generation=self._writer.generation, layout_hash=self._writer.layout.hash,
-            valid_tokens=prefix.length,
+            valid_tokens=length,
         )
 
     def close(self) -> None:
         """Let go of the ring's memory."""
         self._slots.clear()
+
+    def _write(self, slot: Slot, views: Mapping[str, Tensor], ids: list[int]) -> int:
+        """Fill a slot; return how many of its rows count."""
+        if self._cache == PARTITIONED:
+            prefix = self._policy.encode(views, [ids], out=self._room(slot))
+            return int(prefix.length)
+        ordered = {name: views[name] for name in self._policy.cameras if name in views}
+        tokens = compact_tokens(self._policy.network, ordered, ids)[0]
+        self._room(slot)[: len(tokens)] = tokens
+        return len(tokens)
 
     def _view(self, camera: str, stamp_ns: int, image: ByteArray) -> Tensor:
         """Return a camera's tokens; equal stamps alone prove nothing once a clock was set back."""
@@ -174,7 +203,8 @@ class SnapshotEncoder:
         return processing.token_ids(self._text, row)
 
     def _room(self, slot: Slot) -> Tensor:
-        """Return a slot as ``[layers, 2, 1, rows, kv_heads, head_dim]``; made once for each."""
+        """Return a slot as a tensor, keys and values with an axis for the batch; made once."""
         if slot.slot not in self._slots:
-            self._slots[slot.slot] = tensor_of(slot.frame)[:, :, None]
+            whole = tensor_of(slot.frame)
+            self._slots[slot.slot] = whole[:, :, None] if self._cache == PARTITIONED else whole
         return self._slots[slot.slot]

@@ -12,7 +12,7 @@ from reflex_ros.core.errors import LayoutError
 from reflex_ros.core.types import SlotRef
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.snapshot import Prefix, denoise
-from reflex_ros.stages.snapshot import array_of
+from reflex_ros.stages.snapshot import FULL, PARTITIONED, array_of, prefix_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,9 +21,24 @@ if TYPE_CHECKING:
     from reflex_ros.core.types import FloatArray, KvBlock, SimTruth
     from reflex_ros.infer.policy import SnapshotPolicy
     from reflex_ros.infer.processing.binding import JointBinding
+    from reflex_ros.infer.snapshot import Denoiser
     from reflex_ros.ring.reader import RingReader
     from reflex_ros.stages.models import InferRequest
     from reflex_ros.stages.ring_source import RingSource
+
+
+class _Recomputing:
+    """Velocity field that runs the language model again in every step: what a cache saves."""
+
+    def __init__(self, policy: SnapshotPolicy, tokens: Tensor, kv: Tensor, *, state: Tensor,
+                 num_steps: int) -> None:
+        self._policy, self._tokens, self._kv = policy, tokens, kv
+        self._state, self._num_steps = state, num_steps
+
+    def velocity(self, x: Tensor, k: int) -> Tensor:
+        """Return the velocity at step ``k`` from a fresh prefix."""
+        prefix = self._policy.network.encode(self._tokens, None, self._kv)
+        return self._policy.prepare(prefix, self._state, self._num_steps).velocity(x, k)
 
 
 class SnapshotModel:
@@ -37,6 +52,7 @@ class SnapshotModel:
         seed: Seed of the noise.
         num_steps: Denoise steps, None for the checkpoint's.
         warn: Takes a text about a state far from the training data.
+        cache: ``partitioned`` or ``full``, as the ring's layout.
 
     Attributes:
         outliers: Inferences from such a state so far.
@@ -44,17 +60,20 @@ class SnapshotModel:
 
     def __init__(self, policy: SnapshotPolicy, ring: RingSource, *, binding: JointBinding,
                  step_period_ns: int, seed: int = 0, num_steps: int | None = None,
-                 warn: Callable[[str], None] | None = None) -> None:
+                 warn: Callable[[str], None] | None = None, cache: str = PARTITIONED) -> None:
         self._policy, self._ring, self._binding = policy, ring, binding
         self._step_period_ns, self._seed = step_period_ns, seed
         self._num_steps = num_steps or policy.config.num_steps
         self._warn = warn
-        self._rows = rows = (
-            len(policy.cameras) * policy.network.camera_tokens
-            + policy.processing.tokenizer.max_length)
-        self._kv = policy.network.new_cache(
-            1, rows + policy.network.state_rows + policy.config.chunk_size)
+        network, self._rows = policy.network, prefix_rows(policy)
+        self._kv = network.new_cache(1, self._rows + network.state_rows + policy.config.chunk_size)
+        self._tokens: Tensor | None = None
         self._staging = array_of(self._kv[:, :, 0])
+        if cache == FULL:
+            width = network.embed_words(torch.zeros(1, 1, dtype=torch.long)).shape[-1]
+            self._tokens = torch.zeros(1, self._rows, width, dtype=network.dtype)
+            self._staging = array_of(self._tokens[0])
+        self._row_axis = 0 if cache == FULL else 2
         self._staged: tuple[int, int] | None = None
         self.outliers = 0
 
@@ -91,10 +110,15 @@ class SnapshotModel:
             return np.asarray(self._binding.to_arm(columns.numpy()), np.float64)
 
     def _denoise(self, raw: FloatArray, request: InferRequest) -> Tensor:
-        config = self._policy.config
-        prefix = Prefix(self._kv, request.block.valid_tokens)
+        config, length = self._policy.config, request.block.valid_tokens
         state = self._policy.processing.state(raw)
-        denoiser = self._policy.prepare(prefix, state, self._num_steps)
+        denoiser: Denoiser
+        if self._tokens is None:
+            prefix = Prefix(self._kv, length)
+            denoiser = self._policy.prepare(prefix, state, self._num_steps)
+        else:
+            denoiser = _Recomputing(self._policy, self._tokens[:, :length], self._kv, state=state,
+                                    num_steps=self._num_steps)
         shape = (config.chunk_size, config.max_action_dim)
         noise = torch.from_numpy(chunk_noise(self._seed, request.chunk_id, shape=shape))
         with torch.inference_mode():
@@ -137,8 +161,8 @@ class SnapshotModel:
         if not reader.hold(ref):
             return False
         try:
-            tokens = block.valid_tokens
-            np.copyto(self._staging[:, :, :tokens], reader.store.frame(ref.slot)[:, :, :tokens])
+            rows = (*(slice(None),) * self._row_axis, slice(block.valid_tokens))
+            np.copyto(self._staging[rows], reader.store.frame(ref.slot)[rows])
         finally:
             is_intact = reader.release(ref)
         return is_intact

@@ -125,6 +125,20 @@ def test_bfloat16_travels_through_the_ring_as_bits(bench, family):
     assert array_of(bits).dtype == np.uint16 and torch.equal(tensor_of(array_of(bits)), bits)
 
 
+@pytest.mark.parametrize('family', FAMILIES)
+def test_full_recomputation_makes_the_same_chunk_and_runs_the_prefix_in_every_step(bench, family):
+    b = bench(family, policy__cache='full')
+    images, passes = b.images(), []
+    encode = b.policy.network.encode
+    b.policy.network.encode = lambda *args: passes.append(1) or encode(*args)
+    block = b.block(images)
+    assert not passes
+    got = b.infer(block)
+    assert len(passes) == 10
+    del b.policy.network.encode
+    np.testing.assert_allclose(got, b.one_shot(images), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize('family', ['pi0', 'smolvla'])
 def test_a_new_state_needs_no_new_prefix(bench, family):
     b = bench(family)
@@ -233,7 +247,7 @@ def test_a_block_stays_usable_after_the_ring_has_gone_on(bench):
 
 @pytest.mark.parametrize('changes', [
     {'policy__dtype': 'bfloat16'}, {'policy__state_text': 'padded'},
-    {'policy__gripper_unit': 'mm'},
+    {'policy__gripper_unit': 'mm'}, {'policy__cache': 'full'},
 ])
 def test_sides_with_other_settings_refuse_each_other(family_checkpoint, family_params, changes):
     from reflex_ros.stages.snapshot_load import load_snapshot
@@ -244,7 +258,9 @@ def test_sides_with_other_settings_refuse_each_other(family_checkpoint, family_p
         other = replace(mine, binding=replace(mine.binding, scale=(1.0,) * 6 + (1000.0,)))
     else:
         other = load_snapshot(family_params('pi05', folder, **changes))
-    layouts = [snapshot_ring_layout(one.policy, binding=one.binding) for one in (mine, other)]
+    caches = 'partitioned', changes.get('policy__cache', 'partitioned')
+    layouts = [snapshot_ring_layout(one.policy, binding=one.binding, cache=cache)
+               for one, cache in zip((mine, other), caches, strict=True)]
     with pytest.raises(LayoutError, match='model_id'):
         layouts[0].require(layouts[1])
     again = load_snapshot(family_params('pi05', folder))
