@@ -72,7 +72,9 @@ def _cameras(facts: Facts) -> list[str]:
 def _rates(facts: Facts) -> list[str]:
     chunk = facts['chunk']
     lines = [
-        *_field('chunk', f'{chunk["rows"]} rows, {chunk["n_action_steps"]} meant to be executed'),
+        *_field('chunk', f'{chunk["rows"]} rows, at most {chunk["n_action_steps"]} meant to be '
+                f'executed; {chunk["execute_steps"]} are, unless chunk.execute_steps says another '
+                'number'),
         *_field('denoise steps', str(chunk['denoise_steps'])),
     ]
     if chunk['step_period_s'] is None:

@@ -59,6 +59,9 @@ class PretrainedSubject:
         self.pretrained = open_pretrained(folder, state_text=text)
         self.config, self.processing = self.pretrained.config, self.pretrained.processing
         self.cameras, self.task = self.config.cameras, EXAMPLE_TASK
+        self.fit = robot.fit(
+            self.pretrained.family, self.cameras, most=self.config.n_action_steps
+        )
         self.binding: JointBinding | None = None
         self.refusal: ReflexError | None = None
         if robot.is_given:
@@ -92,6 +95,7 @@ class PretrainedSubject:
             'columns': [{'column': c.name, 'unit': c.unit} for c in self.columns('state')],
             'chunk': {
                 'rows': config.chunk_size, 'n_action_steps': config.n_action_steps,
+                'execute_steps': self.fit.execute_steps,
                 'denoise_steps': self.robot.denoise_steps or config.num_steps,
                 'step_period_s': self.robot.step_period_s,
                 'step_period': 'policy.step_period_s' if self.robot.step_period_s else NO_PERIOD,
@@ -160,7 +164,7 @@ class PretrainedSubject:
             sigmas(observation.state)[0].numpy().astype(np.float64),
             prompt, token_texts(tokenizer.ids(prompt), decoder(tokenizer)),
             tokenizer.excess(prompt), result.physical[0].numpy().astype(np.float64),
-            self.config.n_action_steps, self.robot.step_period_s,
+            self.fit.execute_steps, self.robot.step_period_s,
             warnings=glimpse.warnings + self.processing.outliers(observation.state),
         )  # fmt: skip
 
@@ -242,11 +246,6 @@ class PretrainedSubject:
 
     def _robot(self) -> dict[str, Any]:
         refusals = [] if self.refusal is None else [str(self.refusal)]
-        cameras: dict[str, str] = {}
-        try:
-            cameras = self.robot.cameras(self.cameras) if self.robot.is_given else {}
-        except ConfigError as error:
-            refusals.append(str(error))
         bound, joints = self.binding, []
         for at, name in enumerate(bound.columns if bound else ()):
             assert bound is not None
@@ -254,8 +253,8 @@ class PretrainedSubject:
             joints.append({'column': name, 'joint': joint, 'scale': bound.scale[at],
                            'unit': declared_unit(self.robot.map, joint)})  # fmt: skip
         return {
-            'given': self.robot.origin, 'joints': joints, 'cameras': cameras,
-            'refusals': refusals,
+            'given': self.robot.origin, 'joints': joints, 'cameras': dict(self.fit.cameras),
+            'refusals': [*refusals, *self.fit.refusals],
             'to_set': list(self.robot.unset(has_names=bool(self.config.joint_names))),
         }
 

@@ -10,12 +10,31 @@ from typing import Any
 import yaml
 
 from reflex_ros.core import params
-from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.param_table import BRIDGE, ENCODER, PARAMS, POLICY
 from reflex_ros.infer.processing.binding import EMPTY
 from reflex_ros.infer.processing.robot import UNDECLARED, RobotMap, robot_map
+from reflex_ros.stages.build import execute_steps_from
 from reflex_ros.stages.snapshot_load import AUTO, check_cameras
 from reflex_ros.study.inspect_memory import Ring
+
+NOT_OF_A_RUN = ('policy.name', 'policy.checkpoint')
+"""A run may be looked at with another policy than that which it was made with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a robot's parameters suit a policy.
+
+    Attributes:
+        cameras: Image topic by the policy's name of the camera.
+        execute_steps: Rows that are executed before a chunk is replaced.
+        refusals: Why the nodes would not start, in words.
+    """
+
+    cameras: Mapping[str, str]
+    execute_steps: int
+    refusals: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +103,28 @@ class Robot:
             )
         return dict(zip(names, topics, strict=True))
 
+    def fit(self, family: str, cameras: Sequence[str], *, most: int) -> Fit:
+        """Return how these parameters suit a policy; joints and units are not looked at.
+
+        Args:
+            family: Of the policy. cameras: Its cameras. most: Rows that it means to be executed.
+        """
+        refusals: list[str] = []
+        topics: dict[str, str] = {}
+        steps, values = most, {'chunk.execute_steps': 0, **self.values}
+        try:
+            steps = execute_steps_from(values, family, most=most)
+        except ReflexError as error:
+            refusals.append(str(error))
+        try:
+            topics = self.cameras(cameras) if self.is_given else {}
+        except ReflexError as error:
+            refusals.append(str(error))
+        if (name := self.values.get('policy.name', family)) != family:
+            refusals.append(f'policy.name: got {name!r}, expected {family!r}, which is the type '
+                            'of this checkpoint. Correct one of them.')  # fmt: skip
+        return Fit(topics, steps, tuple(refusals))
+
     def unset(self, *, has_names: bool) -> tuple[str, ...]:
         """Return the parameters that a pretrained policy does not run without.
 
@@ -140,7 +181,7 @@ def read_run(file: Path) -> Robot:
             f'parameters of a run cannot be read {file}: got {error!r}, expected a parameter '
             'file. Give the folder of a run.'
         ) from error
-    known = {spec.name for spec in PARAMS}
+    known = {spec.name for spec in PARAMS}.difference(NOT_OF_A_RUN)
     return Robot(_checked({n: v for n, v in values.items() if n in known}, str(file)), str(file))
 
 

@@ -80,7 +80,7 @@ class Sight:
         prompt: Text before it is cut into tokens. tokens: Text of each token.
         excess: Tokens that were cut off.
         chunk: float64[rows, A] absolute, units of the policy.
-        executed: Rows meant to be executed.
+        executed: Rows that are executed before the chunk is replaced.
         step_period_s: Time between two rows, s; None = the checkpoint does not say.
         warnings: What is doubtful.
     """
@@ -129,7 +129,7 @@ class Sight:
             'chunk': {
                 'columns': [c.name for c in self.action_columns],
                 'units': [c.unit for c in self.action_columns],
-                'step_period_s': self.step_period_s, 'n_action_steps': self.executed,
+                'step_period_s': self.step_period_s, 'execute_steps': self.executed,
                 'rows': self.chunk.tolist(),
             },
             'warnings': list(self.warnings),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer.checkpoint.config import read_json
 from reflex_ros.infer.checkpoint.folder import TOKENIZER
 from reflex_ros.infer.checkpoint.manifest import verify_manifest
@@ -49,6 +48,7 @@ class TinySubject:
         self.policy = TinyPolicy.load(folder)
         self.spec = self.policy.spec
         self.cameras, self.task = self.spec.cameras, self.spec.instruction
+        self.fit = robot.fit(self.spec.family, self.cameras, most=self.spec.execute_steps)
         self._words = Tokenizer.from_file(str(folder / TOKENIZER))
 
     @property
@@ -81,6 +81,7 @@ class TinySubject:
             'columns': [{'column': c.name, 'unit': c.unit} for c in self.columns('state')],
             'chunk': {
                 'rows': spec.horizon, 'n_action_steps': spec.execute_steps,
+                'execute_steps': self.fit.execute_steps,
                 'denoise_steps': spec.num_steps, 'step_period_s': spec.step_period_ns / 1e9,
                 'step_period': 'stored in the checkpoint',
                 'frames_at_most': spec.window, 'frame_period_s': spec.frame_period_ns / 1e9,
@@ -142,7 +143,7 @@ class TinySubject:
             tuple(View(n, glimpse.images[n].astype(np.float32) / 255, side)
                   for n in self.cameras),
             self.columns('state'), self.columns('action'), glimpse.state, normalised, normalised,
-            glimpse.task, token_texts(ids, self._decode), 0, chunk, spec.execute_steps,
+            glimpse.task, token_texts(ids, self._decode), 0, chunk, self.fit.execute_steps,
             spec.step_period_ns / 1e9, glimpse.warnings + self._outliers(normalised),
         )  # fmt: skip
 
@@ -197,15 +198,11 @@ class TinySubject:
         }  # fmt: skip
 
     def _robot(self) -> dict[str, Any]:
-        refusals, cameras = [], {}
-        try:
-            cameras = self.robot.cameras(self.cameras) if self.robot.is_given else {}
-        except ConfigError as error:
-            refusals.append(str(error))
         joints = [{'column': c.name, 'joint': c.name, 'scale': 1.0, 'unit': c.unit}
                   for c in self.columns('state')]  # fmt: skip
         return {'given': self.robot.origin, 'joints': joints if self.robot.is_given else [],
-                'cameras': cameras, 'refusals': refusals, 'to_set': []}
+                'cameras': dict(self.fit.cameras), 'refusals': list(self.fit.refusals),
+                'to_set': []}  # fmt: skip
 
 
 def _first_to_last(scaling: Scaling) -> Scaling:

@@ -216,11 +216,18 @@ def test_nothing_is_left_to_set_once_the_period_is_told(plausible):
     ({'camera__names': ['base_0_rgb', 'wrist', 'right_wrist_0_rgb']}, ('camera.names', 'wrist')),
     ({'camera__names': [CAMERAS[1], CAMERAS[0], CAMERAS[2]]}, ('camera.names', 'order')),
     ({'camera__topics': ['/only/one']}, ('camera.topics', '1 topics')),
+    ({'policy__name': 'smolvla'}, ('policy.name', "'pi0'")),
+    ({'chunk__execute_steps': 11}, ('chunk.execute_steps', '11', 'at most 10')),
 ])  # fmt: skip
 def test_a_robot_that_does_not_fit_is_refused_by_name(plausible, changes, words):
     refusals = open_subject(plausible, fit(**changes)).facts()['robot']['refusals']
     assert len(refusals) == 1
     assert all(word in refusals[0] for word in words), refusals
+
+
+def test_the_rows_that_are_executed_are_those_of_the_parameters(plausible):
+    chunk = open_subject(plausible, fit(chunk__execute_steps=4)).facts()['chunk']
+    assert (chunk['execute_steps'], chunk['n_action_steps']) == (4, 10)
 
 
 def test_a_masked_camera_is_no_topic(plausible):

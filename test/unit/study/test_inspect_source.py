@@ -24,6 +24,7 @@ START_NS = 1_700_000_000 * S
 PARAMS = """
 /x/vision_encoder:
   ros__parameters:
+    policy: {name: oracle}
     camera: {names: [main], topics: [eye/image]}
     ring: {readers: 2}
 /x/controller_bridge:
@@ -165,7 +166,9 @@ def test_the_cameras_of_the_run_are_where_its_parameters_say(tmp_path):
     (folder / 'params' / 'run.yaml').write_text(PARAMS)
     robot = robot_of((), {}, run=folder)
     assert robot.map.arm_names[0] == 'left_joint1' and robot.ring.readers == 2
-    glimpse = glimpse_of_run(folder, open_subject(TINY, robot))
+    subject = open_subject(TINY, robot)
+    assert subject.facts()['robot']['refusals'] == []
+    glimpse = glimpse_of_run(folder, subject)
     assert (glimpse.images['main'] == 77).all()
     assert glimpse.warnings and '--task' in glimpse.warnings[0]
 
