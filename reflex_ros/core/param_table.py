@@ -207,9 +207,10 @@ POLICY_GROUP = (
     ParamSpec('policy.state_text', 'real', '', 'Columns of the state in the text of `pi05`; '
               '`padded`: with zeros to the width of the checkpoint, as older exporters trained.',
               _MODEL, choices=('real', 'padded')),
-    ParamSpec('policy.cache', 'partitioned', '', 'What the denoise steps of a pretrained '
-              'checkpoint reuse: the keys and values of images and language, or with `full` '
-              'nothing, for comparison.', _MODEL, choices=('partitioned', 'full')),
+    ParamSpec('policy.cache', 'partitioned', '', 'What the denoise steps reuse: the keys and '
+              'values of images and language. For comparison: nothing (`full`, not for `tiny`), or '
+              'those of the actions as well (`naive`, which is fast and wrong).', _MODEL,
+              choices=('partitioned', 'full', 'naive')),
     ParamSpec('policy.num_denoise_steps', 0, '', 'Steps of the flow from noise to action. 0: what '
               'the checkpoint says.', (POLICY,), (0, 100)),
     ParamSpec('policy.seed', 0, '', 'Seed of the noise.', (POLICY,), (0, 2**31 - 1)),

@@ -202,7 +202,7 @@ def make_policy(params: Params, clock: Clock, *, namespace: str, shared: Shared 
     policy = load_policy(params)
     ring = _attach(params, clock, ring_layout(policy.spec), namespace, shared)
     model = WindowedModel(policy, ring, seed=cast('int', params['policy.seed']),
-                          num_steps=_num_steps(params))
+                          num_steps=_num_steps(params), cache=cast('str', params['policy.cache']))
     return PolicyParts(model, ring.close)
 
 
@@ -281,10 +281,10 @@ def _family(params: Params) -> str:
             f'encoder.layout of {name}: got {params["encoder.layout"]!r}, expected auto or {own}, '
             'which its checkpoints are trained for. Choose auto.'
         )
-    if name not in SNAPSHOT_FAMILIES and params['policy.cache'] != 'partitioned':
+    if name not in SNAPSHOT_FAMILIES and params['policy.cache'] == 'full':
         raise ConfigError(
-            f'policy.cache of {name}: got {params["policy.cache"]!r}, expected partitioned: only '
-            f'{", ".join(SNAPSHOT_FAMILIES)} can do without. Choose partitioned.'
+            f"policy.cache of {name}: got 'full', expected partitioned or naive: only "
+            f'{", ".join(SNAPSHOT_FAMILIES)} can recompute. Choose partitioned.'
         )
     return name
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from reflex_ros.core.errors import ConfigError, ModelError
+from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.checkpoint.config import PI05
 from reflex_ros.infer.tokens import compact_tokens
 from reflex_ros.ring.layout import RingLayout
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from reflex_ros.ring.writer import RingWriter, Slot
 
 Array = npt.NDArray[Any]
-PARTITIONED, FULL = 'partitioned', 'full'
+FULL = 'full'
 
 
 def prefix_rows(policy: SnapshotPolicy) -> int:
@@ -49,8 +50,8 @@ def snapshot_ring_layout(policy: SnapshotPolicy, *, binding: JointBinding, reade
         policy: The checkpoint.
         binding: Arm joints on its columns; they count where the state is part of the prefix.
         readers, leases: See ``RingLayout``.
-        cache: ``partitioned``: a slot holds keys and values. ``full``: the tokens that they come
-            from, since the language model is run again in every denoise step.
+        cache: With ``full`` a slot holds the tokens that keys and values come from, since the
+            language model is run again in every denoise step.
     """
     rows, network = prefix_rows(policy), policy.network
     layers, two, _, _, heads, width = network.new_cache(1, 1).shape
@@ -173,7 +174,7 @@ class SnapshotEncoder:
 
     def _write(self, slot: Slot, views: Mapping[str, Tensor], ids: list[int]) -> int:
         """Fill a slot; return how many of its rows count."""
-        if self._cache == PARTITIONED:
+        if self._cache != FULL:
             prefix = self._policy.encode(views, [ids], out=self._room(slot))
             return int(prefix.length)
         ordered = {name: views[name] for name in self._policy.cameras if name in views}
@@ -206,5 +207,5 @@ class SnapshotEncoder:
         """Return a slot as a tensor, keys and values with an axis for the batch; made once."""
         if slot.slot not in self._slots:
             whole = tensor_of(slot.frame)
-            self._slots[slot.slot] = whole[:, :, None] if self._cache == PARTITIONED else whole
+            self._slots[slot.slot] = whole if self._cache == FULL else whole[:, :, None]
         return self._slots[slot.slot]

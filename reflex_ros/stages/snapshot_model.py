@@ -10,9 +10,10 @@ import torch
 
 from reflex_ros.core.errors import LayoutError
 from reflex_ros.core.types import SlotRef
+from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.snapshot import Prefix, denoise
-from reflex_ros.stages.snapshot import FULL, PARTITIONED, array_of, prefix_rows
+from reflex_ros.stages.snapshot import FULL, array_of, prefix_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +53,7 @@ class SnapshotModel:
         seed: Seed of the noise.
         num_steps: Denoise steps, None for the checkpoint's.
         warn: Takes a text about a state far from the training data.
-        cache: ``partitioned`` or ``full``, as the ring's layout.
+        cache: ``partitioned``, or for comparison ``full`` (as the ring's layout) or ``naive``.
 
     Attributes:
         outliers: Inferences from such a state so far.
@@ -64,7 +65,7 @@ class SnapshotModel:
         self._policy, self._ring, self._binding = policy, ring, binding
         self._step_period_ns, self._seed = step_period_ns, seed
         self._num_steps = num_steps or policy.config.num_steps
-        self._warn = warn
+        self._warn, self._cache = warn, cache
         network, self._rows = policy.network, prefix_rows(policy)
         self._kv = network.new_cache(1, self._rows + network.state_rows + policy.config.chunk_size)
         self._tokens: Tensor | None = None
@@ -115,7 +116,8 @@ class SnapshotModel:
         denoiser: Denoiser
         if self._tokens is None:
             prefix = Prefix(self._kv, length)
-            denoiser = self._policy.prepare(prefix, state, self._num_steps)
+            denoiser = self._policy.prepare(prefix, state, self._num_steps,
+                                            cache=self._cache)
         else:
             denoiser = _Recomputing(self._policy, self._tokens[:, :length], self._kv, state=state,
                                     num_steps=self._num_steps)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from reflex_ros.core.errors import LayoutError
-from reflex_ros.infer.flow import chunk_noise
+from reflex_ros.infer.cache import PARTITIONED
+from reflex_ros.infer.flow import chunk_noise, integrate
 from reflex_ros.ring.layout import RingLayout
 from reflex_ros.stages.ring_source import LocalRing, RemoteRing, RingSource
 
@@ -117,11 +119,13 @@ class WindowedModel:
         ring: Where the blocks are.
         seed: Seed of the noise.
         num_steps: Denoise steps, None for the checkpoint's.
+        cache: ``partitioned``, or ``naive`` for comparison, see ``infer.cache.NaiveCache``.
     """
 
     def __init__(self, policy: TinyPolicy, ring: RingSource, *, seed: int = 0,
-                 num_steps: int | None = None) -> None:
+                 num_steps: int | None = None, cache: str = PARTITIONED) -> None:
         spec = policy.spec
+        self._cache = cache
         self._policy, self._ring, self._seed, self._num_steps = policy, ring, seed, num_steps
         self._context = np.zeros(spec.pinned_shape, np.float32)
         self._pinned: tuple[int, int] | None = None
@@ -157,11 +161,24 @@ class WindowedModel:
         ages = [(request.row0_stamp_ns - stamp) / period for stamp in stamps]
         noise = chunk_noise(self._seed, request.chunk_id, shape=self._policy.spec.noise_shape)
         with probe.span('denoise'):
-            rows = self._policy.denoise(
-                self._context, frames, ages, state=request.state, noise=noise,
-                num_steps=self._num_steps,
-            )
+            if self._cache == PARTITIONED:
+                rows = self._policy.denoise(
+                    self._context, frames, ages, state=request.state, noise=noise,
+                    num_steps=self._num_steps,
+                )
+            else:
+                rows = self._compare(frames, ages, request.state, noise)
         return np.asarray(rows, np.float64)
+
+    def _compare(self, frames: list[npt.NDArray[np.float32]], ages: list[float],
+                 state: FloatArray, noise: npt.NDArray[np.float32]) -> FloatArray:
+        """Return the chunk that another cache leads to."""
+        steps = self._num_steps or self._policy.spec.num_steps
+        denoiser = self._policy.prepare(self._context, frames, ages, state=state,
+                                        num_steps=steps, cache=self._cache)
+        with torch.inference_mode():
+            actions = integrate(denoiser.velocity, torch.from_numpy(noise)[None], steps)
+        return np.asarray(self._policy.actions(actions, state))
 
     def _stage(self, block: KvBlock) -> tuple[list[npt.NDArray[np.float32]], list[int]] | None:
         """Return the window's staging buffers, oldest first, and their stamps."""

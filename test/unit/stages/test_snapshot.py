@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -137,6 +138,14 @@ def test_full_recomputation_makes_the_same_chunk_and_runs_the_prefix_in_every_st
     assert len(passes) == 10
     del b.policy.network.encode
     np.testing.assert_allclose(got, b.one_shot(images), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_the_naive_cache_makes_another_chunk_from_the_same_ring(bench, family):
+    b = bench(family, policy__cache='naive')
+    images = b.images()
+    got, exact = b.infer(b.block(images)), b.one_shot(images)
+    assert np.isfinite(got).all() and np.abs(got - exact).max() > 1e-4
 
 
 @pytest.mark.parametrize('family', ['pi0', 'smolvla'])
@@ -340,3 +349,29 @@ def test_the_newest_block_outlives_writes_that_never_end(bench):
     for _ in range(5):
         b.encoder._writer.begin()
     assert b.infer(block) is not None
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_two_threads_may_share_the_weights(bench, family):
+    """The encoder goes on while the policy denoises; each chunk is that of its own block."""
+    b = bench(family)
+    images = b.images()
+    block = b.block(images)
+    alone = [b.infer(block, chunk_id=i) for i in range(5)]
+    is_over, blocks = threading.Event(), []
+
+    def encode():
+        while not is_over.is_set():
+            blocks.append(b.block(b.images(len(blocks) % 7)))
+
+    worker = threading.Thread(target=encode)
+    worker.start()
+    try:
+        beside = [b.infer(block, chunk_id=i % 5) for i in range(30)]
+    finally:
+        is_over.set()
+        worker.join()
+    assert len(blocks) > 3
+    assert all(np.array_equal(got, alone[i % 5]) for i, got in enumerate(beside))
+    last = b.images((len(blocks) - 1) % 7)
+    np.testing.assert_allclose(b.infer(blocks[-1]), b.one_shot(last), rtol=0, atol=1e-5)

@@ -101,6 +101,11 @@ def test_tiny_refuses_the_layout_that_it_is_not_trained_for(params):
             match=r"encoder\.layout of tiny: got 'snapshot'")
 
 
+def test_tiny_refuses_a_cache_that_it_has_not(params):
+    refused({**params(policy__cache='full'), 'policy.name': 'tiny'}, 'encoder', 'policy',
+            match=r"policy\.cache of tiny: got 'full'")
+
+
 def test_an_unknown_period_of_the_training_data_is_refused(params):
     refused(params(policy__step_period_s=0.0), 'policy',
             match=r'policy\.step_period_s of pi0: got 0')

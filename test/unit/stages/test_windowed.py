@@ -407,3 +407,14 @@ def test_the_chunk_depends_on_picture_age_and_state(bench, tiny):
     assert not np.array_equal(base, b.infer(block, row0_ns=block.stamp_ns + 200 * MS))
     assert not np.array_equal(base, b.infer(block, state=0.5))
     assert not np.array_equal(base, b.infer(b.frame(200, at_ns=block.stamp_ns + S)))
+
+
+def test_the_naive_cache_makes_another_chunk_and_the_exact_one_the_same(bench, tiny):
+    b = bench(tiny)
+    block = b.frame(7)
+    exact = b.infer(block)
+    chunks = {name: WindowedModel(tiny, b.ring, cache=name).infer(
+        InferRequest(block, 1, np.zeros(7), block.stamp_ns), probe())
+        for name in ('partitioned', 'naive')}
+    assert np.array_equal(chunks['partitioned'], exact)
+    assert np.isfinite(chunks['naive']).all() and not np.allclose(chunks['naive'], exact)
