@@ -210,13 +210,14 @@ def parts_of_call(
     return found
 
 
-def difference(cells: Sequence[Cell], dtype: str) -> float | None:
+def difference(cells: Sequence[Cell], noise: Tensor, dtype: str) -> float | None:
     """Return the largest difference of the variants' actions in one type, over their size.
 
-    The size is ``max(1, |actions|)``; None with less than two variants.
+    The size is ``max(1, |v|)`` with ``v = noise - actions``, the mean velocity of the steps; None
+    with less than two variants.
     """
     found = [c.actions for c in cells if c.dtype == dtype and c.actions is not None]
     if len(found) < 2:
         return None
-    scale = max(1.0, max(float(a.abs().max()) for a in found))
+    scale = max(1.0, max(float((noise - a).abs().max()) for a in found))
     return max(float((a - found[0]).abs().max()) for a in found[1:]) / scale

@@ -30,8 +30,8 @@ FAMILIES = ('pi0', 'pi05', 'smolvla')
 CAMERAS = ('base', 'left_wrist', 'right_wrist')
 JOINTS, WIDTH, CHUNK, STEPS = 7, 32, 50, 10
 WORDS = MappingProxyType({'pi0': 20, 'pi05': 96, 'smolvla': 20})
-"""Tokens of a prompt; Pi0.5 says the state of the joints in words. The reference pads Pi0 and Pi0.5
-to what their configuration says by default, SmolVLA to the longest of a batch."""
+"""Tokens of a prompt; Pi0.5 says the state of the joints in words. The reference pads Pi0 and
+Pi0.5 to what their configuration says by default, SmolVLA to the longest of a batch."""
 TASK = 'pick up the red cube and put it into the bowl'
 
 _PI_TINY = Sizes(
