@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-KEPT = MappingProxyType({'float64': 1e-12, 'float32': 2e-6, 'bfloat16': 8e-3})
+KEPT = MappingProxyType({'float64': 1e-15, 'float32': 5e-7, 'bfloat16': 8e-3})
 """Largest change that is rounding, as a share of the layer's largest value (at least of 1)."""
 TAU, STATE, WORDS, IMAGE = 'tau', 'state', 'words', 'image '
 """Names of the probes; the last one goes on with the camera."""

@@ -29,6 +29,7 @@ from reflex_ros.infer.checkpoint.pretrained import Pretrained
 from reflex_ros.infer.one_shot import Observation, Prediction, predict
 from reflex_ros.infer.plan import DTYPES
 from reflex_ros.infer.policy import SnapshotPolicy
+from reflex_ros.infer.reference_families import Inputs, Reference
 from reflex_ros.infer.reuse import Reuse, reference_reuse
 from reflex_ros.infer.snapshot import Prefix
 
@@ -129,10 +130,35 @@ class SnapshotBoundary:
         """
         policy = self.policy if cache in (PARTITIONED, NAIVE) else self.full
         suffix = cache if policy is self.policy else PARTITIONED
+        return self.predict_with(policy, scene, num_steps, suffix)
+
+    @staticmethod
+    def predict_with(
+        policy: SnapshotPolicy, scene: SnapshotScene, num_steps: int | None = None,
+        cache: str = PARTITIONED,
+    ) -> Prediction:  # fmt: skip
+        """Return the result of another policy, of another type for example."""
         return predict(
             policy, scene.observation, scene.noise, probe=ClockProbe(SystemClock()),
-            num_steps=num_steps, cache=suffix,
+            num_steps=num_steps, cache=cache,
         )  # fmt: skip
+
+    def oracle(self, scene: SnapshotScene) -> Tensor:
+        """Return the velocities of a float64 recomputation that shares nothing but the weights.
+
+        For small models only: it keeps nothing and is slow on purpose.
+        """
+        images = scene.observation.images
+        pixels = [self.full.processing.image(images[n])[0].double()
+                  for n in self.full.cameras if n in images]  # fmt: skip
+        inputs = Inputs(pixels, self._ids(scene), self._state(scene)[0].double())
+        checked = self.pretrained
+        reference = Reference(checked.weights, checked.sizes, checked.config)
+        x, found = scene.noise[0].double(), []
+        for k in range(self.num_steps):
+            found.append(reference.step(inputs, x, 1.0 - k / self.num_steps).velocity)
+            x = x - found[-1] / self.num_steps
+        return torch.stack(found)[:, None]
 
     # ---- captures ----------------------------------------------------------------------------
 
@@ -242,6 +268,15 @@ class SnapshotBoundary:
         near = processing.normalised_state(raw).clone()
         near[:, slice(None) if column is None else slice(column, column + 1)] += by
         return processing.state_normaliser.restore(near)
+
+
+    def steps_between(
+        self, scene: SnapshotScene, moved: SnapshotScene, column: int
+    ) -> tuple[float, float]:
+        """Return how far one joint of the state moved: normalised, and in its own unit."""
+        raw = [one.observation.state for one in (scene, moved)]
+        near = [self.full.processing.normalised_state(state)[0, column] for state in raw]
+        return float(near[1] - near[0]), float(raw[1][0, column] - raw[0][0, column])
 
 
 def shallow(pretrained: Pretrained) -> Pretrained:

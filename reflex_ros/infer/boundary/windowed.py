@@ -163,6 +163,13 @@ class WindowedBoundary:
         near[slice(None) if column is None else column] += NUDGE
         return replace(scene, state=np.asarray(normalise.restore(near), np.float64))
 
+    def steps_between(
+        self, scene: WindowedScene, moved: WindowedScene, column: int
+    ) -> tuple[float, float]:
+        """Return how far one joint of the state moved: normalised, and in rad or m."""
+        near = [self.policy.scalings.state.normalise(one.state)[column] for one in (scene, moved)]
+        return float(near[1] - near[0]), float(moved.state[column] - scene.state[column])
+
     # ---- captures ----------------------------------------------------------------------------
 
     def _capture(self, scene: WindowedScene, k: int) -> Capture:
