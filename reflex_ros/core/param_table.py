@@ -202,14 +202,14 @@ POLICY_GROUP = (
               'checkpoint computes. `auto`: the one of the checkpoint.', _MODEL,
               choices=('auto', 'float32', 'bfloat16')),
     ParamSpec('policy.step_period_s', 0.0, 's', 'Time between two actions of the training data of '
-              'a pretrained checkpoint, which does not load without it. 0: unknown.', (POLICY,),
-              (0.0, 1.0)),
+              'a pretrained checkpoint, which does not load without it. 0: unknown.',
+              (BRIDGE, POLICY), (0.0, 1.0)),
     ParamSpec('policy.state_text', 'real', '', 'Columns of the state in the text of `pi05`; '
               '`padded`: with zeros to the width of the checkpoint, as older exporters trained.',
               _MODEL, choices=('real', 'padded')),
     ParamSpec('policy.cache', 'partitioned', '', 'What the denoise steps reuse: the keys and '
-              'values of images and language. For comparison: nothing (`full`, not for `tiny`), or '
-              'those of the actions as well (`naive`, which is fast and wrong).', _MODEL,
+              'values of images and language. For comparison: nothing (`full`, not for `tiny`), '
+              'or those of the actions as well (`naive`, which is fast and wrong).', _MODEL,
               choices=('partitioned', 'full', 'naive')),
     ParamSpec('policy.num_denoise_steps', 0, '', 'Steps of the flow from noise to action. 0: what '
               'the checkpoint says.', (POLICY,), (0, 100)),

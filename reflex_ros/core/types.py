@@ -129,8 +129,9 @@ class RejectReason(str, Enum):
 class StageTime:
     """One timed stage; both ends on the steady clock of the sender.
 
-    Stage names in use: ``transport_in``, ``preprocess``, ``encode``, ``publish``,
-    ``stage_copy``, ``denoise``, ``decode``, ``delay_pad``, ``transport_out``, ``accept``.
+    Stage names in use: ``transport_in``, ``preprocess``, ``encode`` or ``vision`` and ``prefix``,
+    ``publish``, ``stage_copy``, ``denoise``, ``decode``, ``delay_pad``, ``transport_out``,
+    ``accept``.
     """
 
     name: str

@@ -20,7 +20,8 @@ class BridgeConfig:
         period_ns: Control period.
         mode: Execution mode; decides the age limit and the cause ``sync_wait``.
         execute_steps: Rows a chunk is meant to be used for.
-        max_age_ns: Age limit of an observation; in ``sync`` L + execute_steps periods + 0.2 s.
+        max_age_ns: Age limit of an observation; in ``sync`` L + execute_steps rows + 0.2 s.
+        step_period_ns: Time between rows, 0 = the control period.
         ramp_ns: Duration of the ramp from the held pose into the first chunk.
         blend_ns: Duration over which a seam is blended.
         initial_latency_ns, initial_delta_ns: L and Delta before they are estimated.
@@ -38,6 +39,7 @@ class BridgeConfig:
     mode: Mode = Mode.REFLEX
     execute_steps: int = 5
     max_age_ns: int = 500 * MS
+    step_period_ns: int = 0
     ramp_ns: int = 500 * MS
     blend_ns: int = BLEND_NS
     initial_latency_ns: int = 100 * MS
@@ -56,5 +58,6 @@ class BridgeConfig:
     def age_limit_ns(self, latency_ns: int) -> int:
         """Return the age at which an observation stops being live."""
         if self.mode is Mode.SYNC:
-            return latency_ns + self.execute_steps * self.period_ns + SYNC_SLACK_NS
+            row_ns = self.step_period_ns or self.period_ns
+            return latency_ns + self.execute_steps * row_ns + SYNC_SLACK_NS
         return self.max_age_ns

@@ -134,6 +134,7 @@ def bridge_config(params: Params, *, policy: str, uses_sim_time: bool = False) -
         period_ns=period_ns, mode=Mode(params['chunk.mode']),
         execute_steps=execute_steps_from(params, policy),
         max_age_ns=seconds_ns(params, 'safety.max_observation_age_s'),
+        step_period_ns=seconds_ns(params, 'policy.step_period_s'),
         ramp_ns=seconds_ns(params, 'safety.ramp_s'),
         blend_ns=seconds_ns(params, 'chunk.blend_s'),
         initial_latency_ns=seconds_ns(params, 'delay.initial_latency_s'),

@@ -186,11 +186,22 @@ class SnapshotEncoder:
         """Return a camera's tokens; equal stamps alone prove nothing once a clock was set back."""
         known = self._views.get(camera)
         if known is None or known.stamp_ns != stamp_ns or known.image is not image:
+            self._check_size(camera, image)
             pixels = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
             known = _View(stamp_ns, image, self._policy.view(pixels[None]))
             self._views[camera] = known
             self.encoded_cameras += 1
         return known.tokens
+
+    def _check_size(self, camera: str, image: ByteArray) -> None:
+        """Refuse an image that nothing resizes and that is not as the network wants it."""
+        side = self._policy.network.sizes.image
+        if self._policy.config.image_wh is None and image.shape[:2] != (side, side):
+            raise ConfigError(
+                f'image of camera {camera} cannot be used: got {image.shape[1]}x{image.shape[0]}, '
+                f'expected {side}x{side} (px), since the checkpoint resizes none. '
+                'Publish images of this size.'
+            )
 
     def _ids_with(self, block: KvBlock) -> list[int]:
         """Return the text of Pi0.5 with the block's state in it."""

@@ -118,6 +118,13 @@ def test_other_modes_start_pi05_from_the_measured_state(closed_loop, mode):
     assert all(c.step0_at_ns == c.observation_stamp_ns for c in log.chunks)
 
 
+@pytest.mark.parametrize('period_s', [0.02, 0.1])
+def test_sync_executes_as_many_rows_as_asked_for_whatever_their_period(closed_loop, period_s):
+    _, log = closed_loop('pi0', chunk__mode='sync', policy__step_period_s=period_s)
+    ticks = [t.ticks for t in log.traces if t.fate is Fate.EXECUTED][1:-1]
+    assert ticks and {round(count * 0.02 / period_s) for count in ticks} == {5}, ticks
+
+
 def test_the_same_seed_gives_the_same_run(closed_loop, tmp_path):
     first, second = (closed_loop('smolvla')[1] for _ in range(2))
     assert all(np.array_equal(a.command, b.command)

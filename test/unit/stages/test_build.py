@@ -39,6 +39,9 @@ def test_the_age_limit_of_sync_follows_latency_and_steps():
     config = build.bridge_config(
         params(chunk__mode='sync', chunk__execute_steps=25), policy='tiny')
     assert config.age_limit_ns(300 * MS) == 300 * MS + 25 * 20 * MS + 200 * MS
+    slow = build.bridge_config(
+        params(chunk__mode='sync', policy__step_period_s=0.1), policy='pi0')
+    assert slow.age_limit_ns(300 * MS) == 300 * MS + 10 * 100 * MS + 200 * MS
     assert build.bridge_config(params(), policy='tiny').age_limit_ns(S) == 500 * MS
 
 

@@ -213,6 +213,14 @@ def test_the_words_are_looked_up_once_unless_the_state_is_among_them(bench, fami
     assert len(calls) == (3 if family == 'pi05' else 0)
 
 
+def test_an_image_that_nothing_resizes_is_refused_by_name(bench, family_checkpoint):
+    folder = family_checkpoint('smolvla', change=lambda c: c.update(resize_imgs_with_padding=None))
+    b = bench('smolvla', folder=folder)
+    with pytest.raises(ConfigError, match=r'camera base_0_rgb .* got 72x48, expected 64x64'):
+        b.block(b.images())
+    b.block({name: np.zeros((64, 64, 3), np.uint8) for name in CAMERAS})
+
+
 def test_an_instruction_that_is_too_long_is_refused_and_changes_nothing(bench):
     b = bench('pi0')
     with pytest.raises(ConfigError, match=r'expected at most 48 \(tokens\)'):
