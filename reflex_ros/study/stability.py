@@ -299,10 +299,9 @@ def run_stream(
     lines = {key: Line(variant, regime, spec, mix=mix) for key, variant in variants.items()}
     for step in range(spec.steps):
         fresh = regime.draw(Draw(spec, step, generator))
-        rounded = fresh.to(BF16)
-        gammas = gate.gammas(step)
+        rows, gammas = Rows.of(fresh.to(BF16), spec.eps), gate.gammas(step)
         for line in lines.values():
-            line.advance(step, rounded, gammas)
+            line.advance(step, rows, gammas)
         on_step()
     for line in lines.values():
         line.end_call()
@@ -311,6 +310,19 @@ def run_stream(
          'applications': spec.steps * spec.lanes, 'steps': spec.steps, **line.tally.row()}
         for key, line in lines.items()
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Input rows in bfloat16, and what a plain norm makes of them in float64."""
+
+    narrow: Tensor
+    normed: Tensor
+
+    @classmethod
+    def of(cls, narrow: Tensor, eps: float) -> Rows:
+        """Return rows with their norm."""
+        return cls(narrow, rms_normalise(narrow.to(torch.float64), eps))
 
 
 class Line:
@@ -325,27 +337,33 @@ class Line:
         generator.set_state(mix)
         self._stream = None if self._restart is None else Residual(spec, generator)
 
-    def advance(self, step: int, fresh: Tensor, gammas: tuple[Tensor, Tensor]) -> None:
+    def advance(self, step: int, fresh: Rows, gammas: tuple[Tensor, Tensor]) -> None:
         """Norm one step's rows: the fresh ones, or those of the residual stream."""
-        narrow, wide = gammas
         stream = self._stream
-        if stream is not None and (step == 0 or (self._restart and step % self._restart == 0)):
+        if stream is None:
+            self._norm(step, fresh, gammas)
+            return
+        if step == 0 or (self._restart and step % self._restart == 0):
             self.end_call()
-            stream.begin(fresh)
-        x = fresh if stream is None else stream.value
-        y = self._variant(x, narrow, self._eps)
-        bad = self.tally.add(step, x, y)
-        self.tally.drift.add(y, self._exact(x.to(torch.float64), wide))
-        if stream is not None:
-            stream.grow(y, self._exact(stream.twin, wide))
-            if bool(bad.any()):
-                stream.replace(bad, fresh)
+            stream.begin(fresh.narrow)
+        y, bad = self._norm(step, Rows.of(stream.value, self._eps), gammas)
+        stream.grow(y, self._scaled(rms_normalise(stream.twin, self._eps), gammas[1]))
+        if bool(bad.any()):
+            stream.replace(bad, fresh.narrow)
+
+    def _norm(
+        self, step: int, x: Rows, gammas: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the output and which rows of it are not finite; count both."""
+        y = self._variant(x.narrow, gammas[0], self._eps)
+        bad = self.tally.add(step, x.narrow, y)
+        self.tally.drift.add(y, self._scaled(x.normed, gammas[1]))
+        return y, bad
 
     def end_call(self) -> None:
         """Compare the residual stream with its twin."""
         if self._stream is not None and len(self._stream.value):
             self.tally.accumulated.add(self._stream.value, self._stream.twin)
 
-    def _exact(self, x: Tensor, gamma: Tensor) -> Tensor:
-        normed = rms_normalise(x, self._eps)
+    def _scaled(self, normed: Tensor, gamma: Tensor) -> Tensor:
         return normed * gamma if self._variant.is_conditioned else normed

@@ -85,7 +85,7 @@ def test_statistics_in_bfloat16_differ_by_half_a_percent_so_the_check_can_fail()
     y = rms_normalise_narrow(half_empty(1024), 0.0)[:, 1].double()
     error = (y / 2**0.5 - 1).abs()
     assert float(error.max()) > 0.005
-    assert float((error > 0.001).double().mean()) > 0.3
+    assert float((error > 0.001).double().mean()) > 0.1
 
 
 def test_a_bfloat16_accumulator_stops_at_256_equal_squares():
