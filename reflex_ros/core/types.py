@@ -129,9 +129,8 @@ class RejectReason(str, Enum):
 class StageTime:
     """One timed stage; both ends on the steady clock of the sender.
 
-    Stage names in use: ``transport_in``, ``preprocess``, ``encode`` or ``vision`` and ``prefix``,
-    ``publish``, ``stage_copy``, ``denoise``, ``decode``, ``delay_pad``, ``transport_out``,
-    ``accept``.
+    In use: ``transport_in``, ``preprocess``, ``encode`` (or ``vision``, ``prefix``), ``publish``,
+    ``stage_copy``, ``denoise``, ``decode``, ``delay_pad``, ``transport_out``, ``accept``.
     """
 
     name: str
