@@ -66,7 +66,7 @@ def sections(report: Report) -> Iterable[tuple[str, Rows, list[str]]]:
     yield _identity(report)
     yield _reuse(report)
     yield ('What moved: largest change of keys and values', _moved(report['probes']),
-           ['0 means equal bits'])  # fmt: skip
+           ['made-up observation, the same for every run; 0 means equal bits'])  # fmt: skip
     if 'options' not in report:
         return
     yield _caches(report)

@@ -27,6 +27,7 @@ class Glimpse:
         origin: Where it was taken, in words.
         noise: ``float32[chunk, max_action_dim]`` to start from; None = drawn from a seed.
         warnings: What is doubtful about it.
+        at_s: When it was complete, after the start of its recording, s.
     """
 
     images: Mapping[str, ByteArray]
@@ -35,6 +36,7 @@ class Glimpse:
     origin: str
     noise: Float32 | None = None
     warnings: tuple[str, ...] = ()
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

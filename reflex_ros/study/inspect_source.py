@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -166,9 +166,11 @@ def glimpse_of_run(
         tasks = reader.find('task')
         words = str(reader.decode(newest[tasks]).instruction) if tasks in newest else ''
     stamp_ns = max(message.stamp_ns for message in newest.values())
-    origin = f'{path.name}, {(stamp_ns - start_ns) / S:.2f} s after its start'
+    found_s = (stamp_ns - start_ns) / S
+    origin = f'{path.name}, {found_s:.2f} s after its start'
     named = dict(zip(joints.name, map(float, joints.position), strict=False))
-    return from_moment(Moment(images, named, words, origin), policy, task=task)
+    moment = Moment(images, named, words, origin)
+    return replace(from_moment(moment, policy, task=task), at_s=found_s)
 
 
 def glimpse_of_graph(

@@ -90,10 +90,7 @@ def _glimpses(subject: Any, asked: Asked, is_tiny: bool) -> list[Glimpse]:
         gap_s = asked.gap_s
         if gap_s is None:
             gap_s = subject.spec.frame_period_ns / 1e9 if is_tiny else GAP_S
-        return [
-            glimpse_of_run(asked.run, subject, at_s=asked.at_s + at * gap_s, task=asked.task)
-            for at in range(asked.count)
-        ]
+        return _of_run(subject, asked, asked.run, gap_s)
     assert asked.file is not None
     glimpses = [glimpse_of_file(asked.file, 0, task=asked.task)]
     for row in range(1, asked.count):
@@ -102,6 +99,18 @@ def _glimpses(subject: Any, asked: Asked, is_tiny: bool) -> list[Glimpse]:
         except ConfigError:  # the file has no more rows
             break
     return glimpses
+
+
+def _of_run(subject: Any, asked: Asked, run: Path, gap_s: float) -> list[Glimpse]:
+    """Return observations of a recording, each at least a gap after the one before."""
+    found = [glimpse_of_run(run, subject, at_s=asked.at_s, task=asked.task)]
+    for _ in range(1, asked.count):
+        later_s = found[-1].at_s + gap_s
+        try:
+            found.append(glimpse_of_run(run, subject, at_s=later_s, task=asked.task))
+        except ConfigError:  # the recording ends here
+            break
+    return found
 
 
 def _snapshots(subject: Any, glimpses: Sequence[Glimpse], seed: int) -> list[SnapshotScene]:

@@ -24,7 +24,7 @@ from reflex_ros.infer.boundary.verdicts import hash_of, refusals, verdicts
 from reflex_ros.infer.boundary.windowed import WindowedBoundary, WindowedScene
 from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.checkpoint.config import read_json
-from reflex_ros.infer.checkpoint.pretrained import Pretrained
+from reflex_ros.infer.checkpoint.pretrained import Pretrained, open_pretrained
 from reflex_ros.infer.families.tiny import TinyPolicy
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.one_shot import Observation
@@ -96,7 +96,8 @@ def certify(boundary: Boundary, scene: Any) -> Certificate:
 
     Args:
         boundary: The model.
-        scene: Observation and noise, of the boundary's layout.
+        scene: Observation and noise, of the boundary's layout. One of ``sample_of`` has every
+            camera and a full window, so that no verdict is missing.
     """
     probes = boundary.probes(scene)
     bound = EQUAL[boundary.dtype]
@@ -158,16 +159,22 @@ def boundary_of(
     if isinstance(source, Path) and read_json(source / 'config.json').get('type') == 'tiny':
         source = TinyPolicy.load(source, dtype=DTYPES[dtype or 'float32'])
     if isinstance(source, TinyPolicy):
-        return WindowedBoundary(source), windowed_samples(source, source.spec.window)[-1]
+        boundary: Boundary = WindowedBoundary(source)
+        return boundary, sample_of(boundary)
     if isinstance(source, SnapshotPolicy):
         names = {value: name for name, value in DTYPES.items()}
         source, dtype = source.pretrained, dtype or names[source.dtype]
     elif isinstance(source, Path):
-        from reflex_ros.infer.checkpoint.pretrained import open_pretrained
-
         source = open_pretrained(source)
     boundary = SnapshotBoundary(shallow(source) if is_shallow else source, dtype=dtype)
-    return boundary, snapshot_samples(source, 1)[0]
+    return boundary, sample_of(boundary)
+
+
+def sample_of(boundary: Any) -> Any:
+    """Return a made-up observation of a model, the same one each time."""
+    if boundary.layout == 'windowed':
+        return windowed_samples(boundary.policy, boundary.spec.window)[-1]
+    return snapshot_samples(boundary.pretrained, 1)[0]
 
 
 # ---- sample observations ---------------------------------------------------------------------

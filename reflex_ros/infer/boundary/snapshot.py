@@ -83,17 +83,16 @@ class SnapshotBoundary:
 
     def probes(self, scene: SnapshotScene) -> tuple[Probe, ...]:
         """Return what each change of an input moves; flow time last."""
-        base, rounding = self._capture(scene, 0), KEPT[self.dtype]
+        base, rounding = self._capture(scene, 0, is_told=False), KEPT[self.dtype]
         found = [
             compare(base, self._capture(other, 0), name=name, changed=changed, own=own,
                     rounding=rounding)
             for name, changed, own, other in self._changes(scene)
         ]  # fmt: skip
-        steps = sorted({self.num_steps // 2, self.num_steps - 1} | {0})
         taus = [
-            compare(base, self._capture(scene, k), name=TAU,
+            compare(base, self._capture(scene, k, is_told=False), name=TAU,
                     changed='another denoise step, the same noisy actions', rounding=rounding)
-            for k in steps
+            for k in later_steps(self.num_steps)
         ]  # fmt: skip
         return (*found, merge(taus))
 
@@ -163,14 +162,14 @@ class SnapshotBoundary:
     # ---- captures ----------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def _capture(self, scene: SnapshotScene, k: int) -> Capture:
+    def _capture(self, scene: SnapshotScene, k: int, *, is_told: bool = True) -> Capture:
         """Return what full recomputation has in step ``k``.
 
-        The step runs twice and the second is taken: an encoder that knows the flow time from
-        the denoiser has then been told.
+        Where the step before was another, it runs twice and the second is taken: an encoder that
+        knows the flow time from the denoiser has then been told.
         """
         network, state = self.full.network, self._state(scene)
-        for _ in range(2):
+        for _ in range(1 if is_told else 2):
             views = self._views(scene)
             prefix = self.full.encode(views, [self._ids(scene)], state)
             self._velocity(network, prefix, scene, k)
@@ -292,6 +291,11 @@ def shallow(pretrained: Pretrained) -> Pretrained:
         vision_depth=min(SHALLOW, sizes.vision_depth),
     )  # fmt: skip
     return replace(pretrained, sizes=cut)
+
+
+def later_steps(num_steps: int) -> tuple[int, ...]:
+    """Return the steps that are compared with the first: the middle and the last one."""
+    return tuple(sorted({num_steps // 2, num_steps - 1}))
 
 
 def relative(found: Tensor, wanted: Tensor) -> float:

@@ -22,7 +22,7 @@ from reflex_ros.infer.boundary.probe import (
     compare,
     merge,
 )
-from reflex_ros.infer.boundary.snapshot import NUDGE
+from reflex_ros.infer.boundary.snapshot import NUDGE, later_steps
 from reflex_ros.infer.cache import NAIVE, PARTITIONED
 from reflex_ros.infer.families.tiny import TinyDenoiser, TinyPolicy
 from reflex_ros.infer.plan import DTYPES
@@ -86,11 +86,10 @@ class WindowedBoundary:
                     rounding=rounding)
             for name, changed, own, other in self._changes(scene)
         ]  # fmt: skip
-        steps = sorted({0, self.num_steps // 2, self.num_steps - 1})
         taus = [
             compare(base, self._capture(scene, k), name=TAU,
                     changed='another denoise step, the same noisy actions', rounding=rounding)
-            for k in steps
+            for k in later_steps(self.num_steps)
         ]  # fmt: skip
         return (*found, merge(taus))
 
