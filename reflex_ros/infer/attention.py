@@ -103,7 +103,7 @@ def attend_fused(
     that sees nothing is finite.
     """
     queries, keys, values = (x.transpose(1, 2) for x in (query, key, value))
-    if mask is not None:
+    if mask is not None and query.dtype is not torch.bfloat16:  # there a folded mask costs more
         mixed = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask[:, None], enable_gqa=True
         )
@@ -111,7 +111,8 @@ def attend_fused(
     batch, tokens, heads, head_dim = query.shape
     # heads of a group read the same keys: one tall product instead of several small ones
     tall = queries.reshape(batch, key.shape[2], -1, head_dim)
-    mixed = F.scaled_dot_product_attention(tall, keys, values)
+    folded = None if mask is None else mask.repeat(1, heads // key.shape[2], 1)[:, None]
+    mixed = F.scaled_dot_product_attention(tall, keys, values, attn_mask=folded)
     return mixed.view(batch, heads, tokens, head_dim).transpose(1, 2)
 
 

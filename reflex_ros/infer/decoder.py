@@ -22,6 +22,8 @@ from reflex_ros.infer.weights import Linear, Weights
 
 Activation = Callable[[Tensor], Tensor]
 Phases = tuple[Tensor, Tensor]
+FEW = 64
+"""Most tokens of a block that counts as short."""
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -95,13 +97,13 @@ class Projections:
     def __init__(self, weights: Weights, names: Sequence[str], packed: bool) -> None:
         maps = [weights.linear(name) for name in names]
         self._sizes = [m.weight.shape[0] for m in maps]
-        self._maps: list[Linear] = [weights.packed(*names)] if packed else maps
+        self.maps: list[Linear] = [weights.packed(*names)] if packed else maps
 
     def __call__(self, x: Tensor) -> Sequence[Tensor]:
         """Return the outputs in the order of the names."""
-        if len(self._maps) == len(self._sizes):
-            return [m(x) for m in self._maps]
-        return self._maps[0](x).split(self._sizes, -1)
+        if len(self.maps) == len(self._sizes):
+            return [m(x) for m in self.maps]
+        return self.maps[0](x).split(self._sizes, -1)
 
 
 class Mlp:
@@ -109,13 +111,25 @@ class Mlp:
 
     def __init__(self, weights: Weights, style: Style) -> None:
         self._in = Projections(weights, ('gate_proj', 'up_proj'), style.packed)
+        self._is_packed = style.packed
         self._down = weights.linear('down_proj')
         self._activation = style.activation
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the output for ``x[batch, tokens, width]``."""
+        if self._is_packed and x.dtype is torch.bfloat16 and len(x) == 1 and x.shape[1] <= FEW:
+            return self._upright(x[0])[None]
         gate, up = self._in(x)
         return self._down(self._activation(gate) * up)
+
+    def _upright(self, x: Tensor) -> Tensor:
+        """Return the output for ``x[tokens, width]`` with tokens as columns.
+
+        A bfloat16 product packs its right-hand matrix anew in each call: of few tokens that is
+        much less work than of the weights.
+        """
+        gate, up = torch.mm(self._in.maps[0].weight, x.t()).chunk(2)
+        return torch.mm(self._down.weight, self._activation(gate) * up).t()
 
 
 class Layer:
