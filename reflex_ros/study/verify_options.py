@@ -93,23 +93,24 @@ class SnapshotOptions:
         images, older = scene.observation.images, before.observation
         shared = [name for name in self._boundary.policy.cameras
                   if name in images and name in older.images]  # fmt: skip
-        old = self._encode(before)
+        now, old = self._encode(scene), self._encode(before)
         tokens = self._boundary.policy.network.camera_tokens
         present = [name for name in self._boundary.policy.cameras if name in images]
         if set(older.images) != set(images):
             return
         for name in shared:
             at = tokens * present.index(name)
-            yield f'image_kv_stale {name}', self._with_rows(scene, old, at)
+            yield f'image_kv_stale {name}', self._with_rows(scene, now, old, at)
             mixed = replace(older, images={**older.images, name: images[name]})
             kept = self._encode(replace(before, observation=mixed))
-            yield f'image_kv_kept {name}', self._with_rows(scene, kept, at)
+            yield f'image_kv_kept {name}', self._with_rows(scene, now, kept, at)
 
-    def _with_rows(self, scene: SnapshotScene, other: Prefix, at: int) -> Chunk:
+    def _with_rows(self, scene: SnapshotScene, now: Prefix, other: Prefix, at: int) -> Chunk:
         """Return the actions when one camera's rows are another prefix's."""
         boundary, policy = self._boundary, self._boundary.policy
-        prefix, end = self._encode(scene), at + policy.network.camera_tokens
+        end = at + policy.network.camera_tokens
         with torch.inference_mode():
+            prefix = replace(now, kv=now.kv.clone())
             prefix.kv[:, :, :, at:end] = other.kv[:, :, :, at:end]
             state = policy.processing.state(scene.observation.state)
             denoiser = policy.prepare(prefix, state)

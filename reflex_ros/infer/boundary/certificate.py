@@ -18,7 +18,6 @@ from reflex_ros.infer.boundary.snapshot import (
     SnapshotBoundary,
     SnapshotScene,
     relative,
-    shallow,
 )
 from reflex_ros.infer.boundary.verdicts import hash_of, refusals, verdicts
 from reflex_ros.infer.boundary.windowed import WindowedBoundary, WindowedScene
@@ -166,7 +165,7 @@ def boundary_of(
         source, dtype = source.pretrained, dtype or names[source.dtype]
     elif isinstance(source, Path):
         source = open_pretrained(source)
-    boundary = SnapshotBoundary(shallow(source) if is_shallow else source, dtype=dtype)
+    boundary = SnapshotBoundary(source, dtype=dtype, is_cut=is_shallow)
     return boundary, sample_of(boundary)
 
 
@@ -174,21 +173,30 @@ def sample_of(boundary: Any) -> Any:
     """Return a made-up observation of a model, the same one each time."""
     if boundary.layout == 'windowed':
         return windowed_samples(boundary.policy, boundary.spec.window)[-1]
-    return snapshot_samples(boundary.pretrained, 1)[0]
+    # two cameras show what three do
+    most = 2 if boundary.is_cut else None
+    return snapshot_samples(boundary.pretrained, 1, cameras=most)[0]
 
 
 # ---- sample observations ---------------------------------------------------------------------
 
 
-def snapshot_samples(pretrained: Pretrained, count: int, *, seed: int = 0) -> list[SnapshotScene]:
-    """Return made-up observations: drifting colours, a slow state near its usual middle."""
+def snapshot_samples(
+    pretrained: Pretrained, count: int, *, seed: int = 0, cameras: int | None = None
+) -> list[SnapshotScene]:
+    """Return made-up observations: drifting colours, a slow state near its usual middle.
+
+    Args:
+        pretrained: Checkpoint. count, seed: How many, of which seed.
+        cameras: Most cameras; None = all.
+    """
     config, side = pretrained.config, pretrained.sizes.image
     normaliser = pretrained.processing.state_normaliser
     scenes = []
     for at in range(count):
         images = {
             name: torch.from_numpy(sample_image(seed, slot, at, side).transpose(2, 0, 1)[None])
-            for slot, name in enumerate(config.cameras)
+            for slot, name in enumerate(config.cameras[:cameras])
         }
         near = torch.from_numpy(sample_state(seed, at, config.state_dim)).to(torch.float32)[None]
         shape = (1, config.chunk_size, config.max_action_dim)

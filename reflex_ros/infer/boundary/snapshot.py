@@ -37,6 +37,8 @@ FULL = replace(reference_reuse(prefix_kv=False), static_rows=True, drop_masked=T
 """Nothing is kept; every row of a step lies in one buffer, where a probe can read it."""
 EQUAL = MappingProxyType({'float64': 1e-9, 'float32': 1e-4, 'bfloat16': 5e-2})
 """Largest difference of velocities that is the order of summation, share of the largest value."""
+CUT = replace(FULL, last_layer_kv=True)
+"""The same for a model cut to its first layers: what lies behind the last keys is left out."""
 NUDGE = 0.1
 """Change of a normalised state: a few hundredths of its range, more than a step of its text."""
 SHALLOW = 2
@@ -66,18 +68,21 @@ class SnapshotBoundary:
         pretrained: Checkpoint.
         dtype: Type to compute in; None = the checkpoint's.
         build: Makes a policy of the checkpoint and the switches ``dtype``, ``reuse``.
+        is_cut: Probe the first layers only and compare the caches over two steps; cheap.
     """
 
     layout = 'snapshot'
 
     def __init__(
-        self, pretrained: Pretrained, *, dtype: str | None = None, build: Build = SnapshotPolicy
-    ) -> None:
-        self.pretrained, self.model_id = pretrained, pretrained.model_id
+        self, pretrained: Pretrained, *, dtype: str | None = None, build: Build = SnapshotPolicy,
+        is_cut: bool = False,
+    ) -> None:  # fmt: skip
+        self.pretrained = pretrained = shallow(pretrained) if is_cut else pretrained
+        self.model_id, self.is_cut = pretrained.model_id, is_cut
         self.family, self.config = pretrained.family, pretrained.config
         self.num_steps = self.config.num_steps
         self.policy = build(pretrained, dtype=dtype, reuse=Reuse())
-        self.full = build(pretrained, dtype=dtype, reuse=FULL)
+        self.full = build(pretrained, dtype=dtype, reuse=CUT if is_cut else FULL)
         names = {value: name for name, value in DTYPES.items()}
         self.dtype = names[self.policy.dtype]
 
@@ -107,15 +112,14 @@ class SnapshotBoundary:
         kept.reuse = replace(network.reuse, time_table=True)
         worst = 0.0
         for k in range(self.num_steps):
-            both = [
-                self._velocity(one, prefix, scene, k) for one in (network, kept)
-            ]  # fmt: skip
-            worst = max(worst, relative(both[1], both[0]))
+            computed, looked_up = (self._velocity(n, prefix, scene, k) for n in (network, kept))
+            worst = max(worst, relative(looked_up, computed))
         return worst
 
     def velocities(self, scene: SnapshotScene, cache: str) -> Tensor:
         """Return ``[steps, 1, chunk, max_action_dim]`` with a cache or ``full`` recomputation."""
-        return self.predict(scene, cache).velocities
+        steps = min(SHALLOW, self.num_steps) if self.is_cut else None
+        return self.predict(scene, cache, steps).velocities
 
     def predict(
         self, scene: SnapshotScene, cache: str = PARTITIONED, num_steps: int | None = None
@@ -255,14 +259,13 @@ class SnapshotBoundary:
         """
         raw = scene.observation.state
         for factor in (1.0, 1.5, 2.0, 0.7, 3.0):
-            moved = self.moved_state(raw, factor * NUDGE, column)
+            moved = self._moved(raw, factor * NUDGE, column)
             other = replace(scene, observation=replace(scene.observation, state=moved))
             if scene.ids is not None or len(self._ids(other)) == len(self._ids(scene)):
                 return other
         return other
 
-    def moved_state(self, raw: Tensor, by: float, column: int | None = None) -> Tensor:
-        """Return raw states with joints moved by a normalised amount."""
+    def _moved(self, raw: Tensor, by: float, column: int | None) -> Tensor:
         processing = self.full.processing
         near = processing.normalised_state(raw).clone()
         near[:, slice(None) if column is None else slice(column, column + 1)] += by

@@ -112,7 +112,8 @@ def test_the_hash_covers_model_type_options_and_verdicts(found):
 
 
 def test_only_the_first_layers_of_a_large_model_are_probed(folder):
-    boundary, _ = boundary_of(folder('smolvla'), is_shallow=True)
+    boundary, scene = boundary_of(folder('smolvla'), is_shallow=True)
+    assert len(scene.observation.images) == 2
     sizes = boundary.pretrained.sizes
     assert (sizes.depth, sizes.expert_depth, sizes.vision_depth) == (SHALLOW,) * 3
     far = SimpleNamespace(depth=12, expert_depth=4, vision_depth=27)
@@ -167,13 +168,13 @@ def test_words_that_see_the_flow_time_are_refused_as_what_they_are(planted):
 def test_the_cheap_hash_refuses_as_well(folder, monkeypatch):
     build = certificate.SnapshotBoundary
 
-    def planted_boundary(pretrained, dtype=None):
+    def planted_boundary(pretrained, **kinds):
         def make(checkpoint, **how):
             policy = SnapshotPolicy(checkpoint, **how)
             sees_time('embed_camera')(policy.network)
             return policy
 
-        return build(pretrained, dtype=dtype, build=make)
+        return build(pretrained, build=make, **kinds)
 
     monkeypatch.setattr(certificate, 'SnapshotBoundary', planted_boundary)
     with pytest.raises(ModelError, match='image encoder cannot be streamed base_0_rgb'):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from reflex_ros.cli.main import main
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer.cache import JoinedCache, NaiveCache, StaticCache
 from reflex_ros.infer.families.tiny import TinyPolicy
@@ -74,6 +75,19 @@ def test_tiny_has_it_too():
     exact, naive = tiny_velocities(policy, 'partitioned'), tiny_velocities(policy, 'naive')
     assert np.array_equal(exact[0], naive[0])
     assert np.abs(exact[1:] - naive[1:]).max() > 1e-3
+
+
+def test_predict_offers_it(tmp_path):
+    folder = Path(__file__).resolve().parents[3] / 'data' / 'parity' / 'pi0'
+    written = {}
+    for cache in ('partitioned', 'naive'):
+        target = tmp_path / f'{cache}.npz'
+        assert main(['predict', str(folder / 'checkpoint'), '--input',
+                     str(folder / 'all_cameras.npz'), '--output', str(target),
+                     '--cache', cache]) == 0
+        written[cache] = dict(np.load(target))['v_t']
+    error = np.abs(written['partitioned'] - written['naive']).max((1, 2, 3))
+    assert error[0] == 0 and error[1:].min() > 1e-2
 
 
 def test_an_unknown_cache_is_refused(case, family):
