@@ -80,6 +80,9 @@ CHUNK = (
               choices=(PRESET, 'continuous', 'threshold', 'overlap', 'settled')),
     ParamSpec('chunk.stitch', PRESET, '', 'How a new chunk joins the running one.',
               (BRIDGE, POLICY), choices=(PRESET, 'replace', 'blend', 'rtc')),
+    ParamSpec('chunk.soft_steps', 2, 'steps', 'Stitcher `rtc`: rows behind those that are already '
+              'committed over which the hold on the running plan fades. More: smaller seams, '
+              'slower reaction.', (POLICY,), bounds=(0, 1000)),
     ParamSpec('chunk.state_source', PRESET, '', 'State that conditions an inference. The preset '
               'of `reflex` is the predicted one; `tiny` follows better from the measured one.',
               (BRIDGE, ENCODER, POLICY), choices=(PRESET, 'measured', 'predicted')),

@@ -14,6 +14,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from reflex_ros.core.errors import ConfigError
 
@@ -27,8 +28,9 @@ class Guidance:
     """What a chunk is steered to.
 
     Attributes:
-        target: ``[chunk, max_action_dim]`` normalised; rows behind the old chunk's end repeat its
-            last row, never zeros: zero is a position like any other.
+        target: ``[chunk, columns]`` normalised; rows behind the old chunk's end repeat its last
+            row, never zeros: zero is a position like any other. Columns of the network beyond
+            these (its padding) are left alone.
         weights: ``[chunk]`` in 0..1, see ``row_weights``.
         max_weight: Bound of the gain; equal to the number of Euler steps it makes the first step
             land exactly on the target.
@@ -90,9 +92,11 @@ def steer(velocity: Tensor, x: Tensor, tau: float, guidance: Guidance) -> Tensor
         tau: Flow time.
         guidance: Target and weights.
     """
-    clean = x - tau * velocity
+    columns = guidance.target.shape[-1]
+    clean = (x - tau * velocity)[..., :columns]
     error = (guidance.target.to(x) - clean) * guidance.weights.to(x)[:, None]
-    return velocity - gain(tau, guidance.max_weight) * error
+    padded = F.pad(error, (0, x.shape[-1] - columns))
+    return velocity - gain(tau, guidance.max_weight) * padded
 
 
 def hold_last(rows: Tensor, count: int) -> Tensor:

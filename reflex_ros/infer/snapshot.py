@@ -22,6 +22,7 @@ from reflex_ros.infer.cache import (
     StaticCache,
     is_naive,
 )
+from reflex_ros.infer.guidance import Guidance, steer
 from reflex_ros.infer.reuse import Reuse
 from reflex_ros.infer.rope import frequencies, phases
 
@@ -198,6 +199,22 @@ def positions_of(valid: Tensor | None, length: int) -> Tensor:
     return (valid.cumsum(-1) - 1).clamp_min(0)
 
 
-def denoise(denoiser: Denoiser, noise: Tensor, num_steps: int) -> Tensor:
-    """Return the normalised actions made of noise ``[batch, chunk, max_action_dim]``."""
-    return flow.integrate(denoiser.velocity, noise, num_steps)
+def denoise(
+    denoiser: Denoiser, noise: Tensor, num_steps: int, *, guidance: Guidance | None = None
+) -> Tensor:
+    """Return the normalised actions made of noise ``[batch, chunk, max_action_dim]``.
+
+    Args:
+        denoiser: Velocity field of this call.
+        noise: Start of the flow.
+        num_steps: Euler steps that the field was prepared for.
+        guidance: What the chunk is to continue, None for a free one.
+    """
+    if guidance is None:
+        return flow.integrate(denoiser.velocity, noise, num_steps)
+    taus = flow.taus(num_steps)
+
+    def guided(x: Tensor, k: int) -> Tensor:
+        return steer(denoiser.velocity(x, k), x, taus[k], guidance)
+
+    return flow.integrate(guided, noise, num_steps)

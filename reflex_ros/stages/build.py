@@ -158,6 +158,7 @@ def policy_config(params: Params, *, most_steps: int = 0) -> PolicyConfig:
                                          most=most_steps),
         horizon=cast('int', params['chunk.horizon']),
         margin_steps=cast('int', params['chunk.margin_steps']),
+        soft_steps=cast('int', params['chunk.soft_steps']),
         threshold=cast('float', params['chunk.threshold']),
         delay_ns=seconds_ns(params, 'delay.injected_s'),
         pair=None if row0 == PRESET else cast('RowZero', row0),

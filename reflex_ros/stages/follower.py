@@ -90,7 +90,7 @@ class Follower:
     """Active and waiting chunks, and the setpoint of every tick. Not thread-safe.
 
     Args:
-        blend_ns: Duration over which ``Stitch.BLEND`` removes the discontinuity.
+        blend_ns: Duration over which all but ``Stitch.REPLACE`` remove the discontinuity.
     """
 
     def __init__(self, *, blend_ns: int = BLEND_NS) -> None:
@@ -186,7 +186,7 @@ class Follower:
 
     def _stitch(self, running: Running, due_ns: int, current: Setpoint) -> None:
         running.seam = measure_seam(current, running.path.at(due_ns))
-        if running.chunk.stitch is Stitch.BLEND:
+        if running.chunk.stitch is not Stitch.REPLACE:  # rtc leaves a small step, too
             running.path = blend(
                 running.path, offset=running.seam.offset, at_ns=due_ns, duration_ns=self._blend_ns,
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from reflex_ros.core.probe import Probe
     from reflex_ros.core.types import ByteArray, FloatArray, KvBlock, SimTruth
+    from reflex_ros.stages.guide import Guide
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,14 @@ class InferRequest:
         chunk_id: Identity of the chunk to make; with the policy's seed it fixes the noise.
         state: ``float64[J]`` state the chunk starts from, rad and m.
         row0_stamp_ns: ROS time of row 0; the ages of all frames count from here.
+        guide: What the chunk is to continue (``rtc``), None for a free one.
     """
 
     block: KvBlock
     chunk_id: int
     state: FloatArray = field(compare=False)
     row0_stamp_ns: int = 0
+    guide: Guide | None = None
 
 
 class ChunkModel(Protocol):
@@ -38,6 +41,10 @@ class ChunkModel(Protocol):
     @property
     def step_period_ns(self) -> int:
         """Return the time between rows."""
+
+    @property
+    def guided_rows(self) -> int:
+        """Return the rows of a chunk that follows a guide, 0 if it cannot; ``rtc`` asks."""
 
     @property
     def ring_ok(self) -> bool:

@@ -57,6 +57,11 @@ class OraclePolicy:
         return self._step_period_ns
 
     @property
+    def guided_rows(self) -> int:
+        """Return 0: an expert has no flow that could be steered."""
+        return 0
+
+    @property
     def ring_ok(self) -> bool:
         """Return True: the oracle needs no ring."""
         return True

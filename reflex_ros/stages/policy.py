@@ -25,6 +25,7 @@ from reflex_ros.core.types import (
     Stitch,
 )
 from reflex_ros.stages.base import POLICY, Output
+from reflex_ros.stages.guide import Guide, guide_from
 from reflex_ros.stages.models import InferRequest
 from reflex_ros.stages.states import StateBuffer, has_state
 
@@ -57,6 +58,7 @@ class PolicyConfig:
         pair: Forces row 0's instant; None for the pair that the state asks for.
         max_tracking_error_rad: Above it the measured state is used instead of the prediction.
         latency_ns: L until the plan tells one.
+        soft_steps: Rows behind the frozen ones over which ``rtc`` fades.
     """
 
     mode: Mode
@@ -69,6 +71,18 @@ class PolicyConfig:
     pair: RowZero | None = None
     max_tracking_error_rad: float = 0.25
     latency_ns: int = 100 * MS
+    soft_steps: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What an inference starts from: state and its source, two instants, what it continues."""
+
+    source: StateSource
+    state: FloatArray
+    step0_ns: int
+    state_at_ns: int
+    guide: Guide | None = None
 
 
 class PolicyStage:
@@ -85,10 +99,11 @@ class PolicyStage:
 
     def __init__(self, model: ChunkModel, config: PolicyConfig,
                  make_probe: ProbeFactory) -> None:
-        if config.switches.stitch is Stitch.RTC:
+        if config.switches.stitch is Stitch.RTC and config.execute_steps >= model.guided_rows:
             raise ConfigError(
-                "chunk.stitch: got 'rtc', expected 'replace' or 'blend': this policy has no "
-                'guided inpainting. Choose blend.'
+                f"chunk.stitch: got 'rtc' with {config.execute_steps} of {model.guided_rows} rows "
+                "to execute, expected fewer rows, or 'replace' or 'blend': nothing is left to "
+                'guide, or this policy cannot be guided. Choose blend.'
             )
         self._model = model
         self._config = config
@@ -106,6 +121,8 @@ class PolicyStage:
         self._reason = ''
         self.fallbacks = 0
         """Inferences that used the measured state because no prediction was possible."""
+        self.unguided = 0
+        """Inferences under ``rtc`` that had nothing to continue, or too long a delay for it."""
 
     # ---- inputs ------------------------------------------------------------------------------
 
@@ -208,15 +225,15 @@ class PolicyStage:
         assert self._block is not None
         block, probe = self._block, self._make_probe(now.mono_ns)
         self._last_block_used = block.number
-        source, state, step0, state_at = self._state_for(block, now)
+        start = self._start(block, now)
         chunk_id = self._next_id(now)
-        request = InferRequest(block, chunk_id, state, step0)
+        request = InferRequest(block, chunk_id, start.state, start.step0_ns, start.guide)
         positions = self._model.infer(request, probe)
         if positions is None:
             self._drop(f'block {block.number} was gone')
             return (), probe
         self._last_id = chunk_id
-        chunk = self._chunk(block, now, probe, chunk_id, positions, source, state, step0, state_at)
+        chunk = self._chunk(block, now, probe, chunk_id=chunk_id, positions=positions, start=start)
         not_before_ns = now.mono_ns + self._config.delay_ns
         self._unreflected = (chunk_id, max(probe.ready_ns, not_before_ns))
         return (Output(chunk, not_before_ns=not_before_ns),), probe
@@ -240,7 +257,7 @@ class PolicyStage:
             epoch=self._epoch or 0,
         )
 
-    def _state_for(self, block: KvBlock, now: Instant) -> tuple[StateSource, FloatArray, int, int]:
+    def _start(self, block: KvBlock, now: Instant) -> _Start:
         latency_ns = self._plan.latency_ns if self._plan else self._config.latency_ns
         first_ns = now.stamp_ns + max(latency_ns, self._config.delay_ns)
         source = self._config.switches.state_source
@@ -261,11 +278,25 @@ class PolicyStage:
             source, observation_stamp_ns=block.stamp_ns, first_execution_stamp_ns=first_ns,
             pair=self._config.pair,
         )
-        return source, state, step0, state_at
+        return _Start(source, state, step0, state_at, self._guide(block, step0, first_ns))
 
-    def _chunk(self, block: KvBlock, now: Instant, probe: Probe, chunk_id: int,
-               positions: FloatArray, source: StateSource, state: FloatArray, step0: int,
-               state_at: int) -> ActionChunk:
+    def _guide(self, block: KvBlock, step0_ns: int, first_ns: int) -> Guide | None:
+        """Return what the chunk is to continue; None unless the stitcher is ``rtc``."""
+        if self._config.switches.stitch is not Stitch.RTC:
+            return None
+        if self._plan is None or self._plan.epoch != block.epoch:
+            return None
+        guide = guide_from(
+            self._plan, step0_ns=step0_ns, first_execution_ns=first_ns,
+            period_ns=self._model.step_period_ns, rows=self._model.guided_rows,
+            execute_steps=self._config.execute_steps, soft_steps=self._config.soft_steps,
+            past=self._states.at,
+        )
+        self.unguided += guide is None
+        return guide
+
+    def _chunk(self, block: KvBlock, now: Instant, probe: Probe, *, chunk_id: int,
+               positions: FloatArray, start: _Start) -> ActionChunk:
         self._numbers['chunk'] += 1
         rows = positions[: self._config.horizon or None]
         if self._config.mode is Mode.SYNC:
@@ -276,11 +307,13 @@ class PolicyStage:
             epoch=block.epoch, observation_stamp_ns=block.stamp_ns,
             newest_stamp_ns=max(block.camera_stamps_ns),
             oldest_stamp_ns=min(block.camera_stamps_ns),
-            step0_at_ns=step0, state_at_ns=state_at,
+            step0_at_ns=start.step0_ns, state_at_ns=start.state_at_ns,
             step_period_ns=self._model.step_period_ns,
             execute_steps=self._config.execute_steps, joint_names=self._model.joint_names,
-            positions=rows, predicted_state=state, stitch=self._config.switches.stitch,
-            entry=self._config.switches.entry, state_source=source,
+            positions=rows, predicted_state=start.state,
+            frozen_steps=min(start.guide.frozen_steps, len(rows)) if start.guide else 0,
+            stitch=self._config.switches.stitch, entry=self._config.switches.entry,
+            state_source=start.source,
             inference_start_ns=now.mono_ns, inference_start_stamp_ns=now.stamp_ns,
             stages=(*block.stages, *probe.times(), *self._padding(now, probe)),
         )

@@ -12,6 +12,7 @@ from reflex_ros.core.errors import LayoutError
 from reflex_ros.core.types import SlotRef
 from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.flow import chunk_noise
+from reflex_ros.infer.guidance import Guidance, hold_last, row_weights
 from reflex_ros.infer.snapshot import Prefix, denoise
 from reflex_ros.stages.snapshot import FULL, array_of, prefix_rows
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from reflex_ros.infer.processing.binding import JointBinding
     from reflex_ros.infer.snapshot import Denoiser
     from reflex_ros.ring.reader import RingReader
+    from reflex_ros.stages.guide import Guide
     from reflex_ros.stages.models import InferRequest
     from reflex_ros.stages.ring_source import RingSource
 
@@ -89,6 +91,11 @@ class SnapshotModel:
         return self._step_period_ns
 
     @property
+    def guided_rows(self) -> int:
+        """Return the rows of a chunk."""
+        return self._policy.config.chunk_size
+
+    @property
     def ring_ok(self) -> bool:
         """Return whether the ring's writer lives."""
         return self._ring.is_alive
@@ -124,7 +131,19 @@ class SnapshotModel:
         shape = (config.chunk_size, config.max_action_dim)
         noise = torch.from_numpy(chunk_noise(self._seed, request.chunk_id, shape=shape))
         with torch.inference_mode():
-            return denoise(denoiser, noise[None], self._num_steps)
+            return denoise(denoiser, noise[None], self._num_steps,
+                           guidance=self._guidance(raw, request.guide))
+
+    def _guidance(self, raw: FloatArray, guide: Guide | None) -> Guidance | None:
+        """Return the guide in the network's own space: columns, units, normalised."""
+        if guide is None:
+            return None
+        rows = self._policy.config.chunk_size
+        columns = np.stack([self._binding.from_arm(row) for row in guide.rows])
+        full = hold_last(torch.from_numpy(columns), rows)
+        target = self._policy.processing.normalise_actions(full[None], raw)[0]
+        weights = row_weights(guide.frozen_steps, guide.soft_end, rows)
+        return Guidance(target, weights, float(self._num_steps))
 
     def _check(self, raw: FloatArray) -> None:
         """Count and tell a state that the training data do not have."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reflex_ros.core.probe import Probe
     from reflex_ros.core.types import ByteArray, FloatArray, KvBlock, SimTruth, SlotRef
     from reflex_ros.infer.families.tiny import TinyPolicy
+    from reflex_ros.infer.guidance import Guidance
     from reflex_ros.infer.spec import PolicySpec
     from reflex_ros.ring.reader import RingReader
     from reflex_ros.ring.writer import RingWriter
@@ -143,6 +144,11 @@ class WindowedModel:
         return self._policy.spec.step_period_ns
 
     @property
+    def guided_rows(self) -> int:
+        """Return the rows of a chunk."""
+        return self._policy.spec.horizon
+
+    @property
     def ring_ok(self) -> bool:
         """Return whether the ring's writer lives."""
         return self._ring.is_alive
@@ -164,11 +170,20 @@ class WindowedModel:
             if self._cache == PARTITIONED:
                 rows = self._policy.denoise(
                     self._context, frames, ages, state=request.state, noise=noise,
-                    num_steps=self._num_steps,
+                    num_steps=self._num_steps, guidance=self._guidance(request),
                 )
             else:
                 rows = self._compare(frames, ages, request.state, noise)
         return np.asarray(rows, np.float64)
+
+    def _guidance(self, request: InferRequest) -> Guidance | None:
+        guide = request.guide
+        if guide is None:
+            return None
+        return self._policy.guidance(
+            guide.rows, request.state, frozen=guide.frozen_steps, soft_end=guide.soft_end,
+            num_steps=self._num_steps,
+        )
 
     def _compare(self, frames: list[npt.NDArray[np.float32]], ages: list[float],
                  state: FloatArray, noise: npt.NDArray[np.float32]) -> FloatArray:

@@ -14,11 +14,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from reflex_ros.core.errors import ConfigError, ModelError
-from reflex_ros.infer import flow
+from reflex_ros.infer import flow, snapshot
 from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.checkpoint import Checkpoint, Scalings, load_folder, save_folder
 from reflex_ros.infer.checkpoint.folder import Expected
 from reflex_ros.infer.families.tiny_network import Context, Gammas, TinyConfig, TinyNetwork
+from reflex_ros.infer.guidance import Guidance, hold_last, row_weights
 from reflex_ros.infer.spec import PolicySpec
 
 FAMILY = 'tiny'
@@ -143,6 +144,7 @@ class TinyPolicy:
         state: Float64,
         noise: npt.NDArray[np.float32],
         num_steps: int | None = None,
+        guidance: Guidance | None = None,
     ) -> Float64:
         """Return a chunk of absolute positions ``float64[horizon, joints]``, rad and m.
 
@@ -152,13 +154,34 @@ class TinyPolicy:
             state: ``float64[joints]`` state at the instant of row 0, rad and m.
             noise: ``float32[horizon, joints]`` start of the flow, see ``flow.chunk_noise``.
             num_steps: Euler steps; None = ``spec.num_steps``.
+            guidance: Of ``guidance``, what the chunk is to continue; None for a free one.
 
         Raises:
             ConfigError: Wrong number of frames, wrong shapes, or a state that is not finite.
         """
         steps = self.spec.num_steps if num_steps is None else num_steps
         denoiser = self.prepare(pinned, frames, ages_steps, state=state, num_steps=steps)
-        return self.actions(flow.integrate(denoiser.velocity, self._start(noise), steps), state)
+        rows = snapshot.denoise(denoiser, self._start(noise), steps, guidance=guidance)
+        return self.actions(rows, state)
+
+    def guidance(
+        self, rows: Float64, state: Float64, *, frozen: int, soft_end: int,
+        num_steps: int | None = None,
+    ) -> Guidance:  # fmt: skip
+        """Return what steers a chunk towards given positions.
+
+        Args:
+            rows: ``float64[n, joints]`` absolute positions of the first rows, ``n >= 1``.
+            state: As in ``denoise``. frozen, soft_end: See ``guidance.row_weights``.
+            num_steps: Euler steps; None = ``spec.num_steps``.
+        """
+        full = hold_last(torch.from_numpy(rows), self.spec.horizon).numpy()
+        relative = full - np.where(self._is_relative, state, 0.0)
+        return Guidance(
+            torch.from_numpy(self.scalings.action.normalise(relative)),
+            row_weights(frozen, soft_end, self.spec.horizon),
+            float(self.spec.num_steps if num_steps is None else num_steps),
+        )
 
     @torch.inference_mode()
     def prepare(

@@ -34,6 +34,7 @@ class Model:
     joint_names = JOINT_NAMES
     step_period_ns = 20 * MS
     ring_ok = True
+    guided_rows = 50
 
     def __init__(self):
         self.requests = []
@@ -332,9 +333,64 @@ def test_the_expected_first_execution_knows_the_injected_delay(bench):
     assert b.infer(0)[0].value.state_at_ns == T0 + 200 * MS
 
 
-def test_guided_inpainting_is_refused_by_name(bench):
-    with pytest.raises(ConfigError, match='rtc'):
-        bench(switch={'stitch': Stitch.RTC})
+def test_guided_inpainting_is_refused_by_name_where_nothing_can_be_steered(bench, monkeypatch):
+    for rows in (0, 5):
+        monkeypatch.setattr(Model, 'guided_rows', rows)
+        with pytest.raises(ConfigError, match=f"got 'rtc' with 5 of {rows} rows"):
+            bench(switch={'stitch': Stitch.RTC})
+    monkeypatch.setattr(Model, 'guided_rows', 6)
+    bench(switch={'stitch': Stitch.RTC})
+
+
+RTC = {'stitch': Stitch.RTC, 'state_source': StateSource.MEASURED}
+
+
+def guided(bench, ms=40, **plan):
+    b = bench(switch=RTC)
+    for k in range(20):
+        b.stage.on_joint_state(T0 + k * 10 * MS, np.full(7, -1.0))
+    b.block(1)
+    b.plan(**{'active_chunk_id': 3, 'active_since_ns': T0, **plan})
+    output, _ = b.infer(ms)
+    return b, b.model.requests[0].guide, output.value
+
+
+def test_a_guided_chunk_gets_the_plan_on_its_own_rows_and_says_how_many_are_frozen(bench):
+    """Row 0 at the observation (0 ms), inference at 40 ms, L = 60 ms: rows 0 to 4 are gone."""
+    b, guide, chunk = guided(bench)
+    assert (guide.frozen_steps, chunk.frozen_steps) == (5, 5)
+    assert guide.soft_end == 7
+    assert guide.rows.shape == (50, 7)
+    assert np.allclose(guide.rows[:, 0], np.linspace(0, 1, 50))
+    assert chunk.stitch is Stitch.RTC
+    assert b.stage.unguided == 0
+
+
+def test_rows_before_the_plan_are_what_was_measured_and_rows_behind_it_are_missing(bench):
+    stamps = T0 + 100 * MS + np.arange(10) * 20 * MS
+    _, guide, _ = guided(bench, setpoint_stamps_ns=stamps, setpoints=np.ones((10, 7)))
+    assert guide.rows[1:5].tolist() == [[-1.0] * 7] * 4
+    assert guide.rows[5:].tolist() == [[1.0] * 7] * 10
+
+
+@pytest.mark.parametrize('plan', [
+    {'active_chunk_id': 0}, {'arm_state': ArmState.HOLDING}, {'setpoints': None},
+    {'setpoints': np.empty((0, 7)), 'setpoint_stamps_ns': np.empty(0, np.int64)},
+    {'setpoints': np.full((50, 7), np.nan)}, {'epoch': 1}, {'latency_ns': 900 * MS},
+])
+def test_nothing_to_continue_or_too_long_a_delay_gives_a_free_chunk(bench, plan):
+    b, guide, chunk = guided(bench, **plan)
+    assert guide is None
+    assert chunk.frozen_steps == 0
+    assert b.stage.unguided == ('epoch' not in plan)
+
+
+def test_other_stitchers_are_never_guided(bench):
+    b = bench()
+    b.block(1)
+    b.plan(active_chunk_id=3)
+    b.infer(40)
+    assert b.model.requests[0].guide is None
 
 
 # ---- states ----------------------------------------------------------------------------------

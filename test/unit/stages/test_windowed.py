@@ -49,7 +49,7 @@ class FakePolicy:
     def encode_frame(self, images, pinned, out):
         out[:] = images['main'][0, 0, 0]
 
-    def denoise(self, pinned, frames, ages, *, state, noise, num_steps):
+    def denoise(self, pinned, frames, ages, *, state, noise, num_steps, guidance=None):
         self.calls.append(([float(f.flat[0]) for f in frames], list(ages), float(pinned.flat[0])))
         self.noise = noise
         return np.tile(state, (6, 1)).astype(np.float32)
