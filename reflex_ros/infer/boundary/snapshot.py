@@ -107,7 +107,7 @@ class SnapshotBoundary:
         All steps, as a share of the largest value, at least 1.
         """
         network = self.full.network
-        prefix = self._prefix(scene)
+        prefix = self.full.encode(self._views(scene), [self._ids(scene)], self._state(scene))
         kept = copy.copy(network)
         kept.reuse = replace(network.reuse, time_table=True)
         worst = 0.0
@@ -205,19 +205,11 @@ class SnapshotBoundary:
             at += rows
         return parts
 
-    def _prefix(self, scene: SnapshotScene) -> Prefix:
-        state = self._state(scene)
-        return self.full.encode(self._views(scene), [self._ids(scene)], state)
-
     @torch.inference_mode()
     def _velocity(self, network: object, prefix: Prefix, scene: SnapshotScene, k: int) -> Tensor:
-        state = self._state(scene).to(self._wide)
-        denoiser = network.prepare(prefix, state, self.num_steps)
-        return denoiser.velocity(scene.noise.to(self._wide), k)
-
-    @property
-    def _wide(self) -> torch.dtype:
-        return torch.promote_types(self.policy.dtype, torch.float32)
+        wide = torch.promote_types(self.policy.dtype, torch.float32)
+        denoiser = network.prepare(prefix, self._state(scene).to(wide), self.num_steps)
+        return denoiser.velocity(scene.noise.to(wide), k)
 
     def _views(self, scene: SnapshotScene) -> dict[str, Tensor]:
         images = scene.observation.images
