@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from reflex_ros.infer.norm import VARIANTS, NormVariant, rms_normalise
+from reflex_ros.study import stability
 from reflex_ros.study.stability import KINDS, REGIMES, StreamSpec, run_stream
+from reflex_ros.study.stability_report import stability_lines
 
 SPEC = StreamSpec(applications=20_000, width=96)
 OPERATING = [name for name, regime in REGIMES.items() if regime.is_operating]
@@ -86,6 +88,17 @@ def test_a_narrow_accumulator_is_a_quarter_off_at_the_width_of_an_action_expert(
     assert found['fp32_norm_only']['drift_max'] < 0.005
 
 
+def test_the_drift_of_ada_in_outlier_channels_is_that_of_its_gate(monkeypatch):
+    class ExactGate(stability.Gate):
+        def gammas(self, step):
+            narrow, _ = super().gammas(step)
+            return narrow, narrow.to(torch.float64)
+
+    whole = run('outliers')['ada']['drift_max']
+    monkeypatch.setattr(stability, 'Gate', ExactGate)
+    assert run('outliers')['ada']['drift_max'] < 0.01 < 0.1 < whole
+
+
 def test_accumulated_drift_exists_where_the_output_comes_back():
     found = run('residual', VARIANTS, StreamSpec(4000, width=96))
     assert all(0 < row['accumulated_mean'] < 0.1 for row in found.values())
@@ -97,6 +110,24 @@ def test_a_stream_depends_on_its_seed_alone():
     first, again = (run('residual', VARIANTS, spec) for _ in range(2))
     assert first == again
     assert first != run('residual', VARIANTS, StreamSpec(1000, width=32, seed=1))
+
+
+def test_tables_have_every_variant_and_count_what_was_run():
+    spec = StreamSpec(1000, width=32)
+    norms = [row for name in REGIMES for row in run_stream(name, spec)]
+    calls = [{'regime': 'normal', 'precision': 'ada', 'is_operating': True, 'calls': 1200,
+              'nan': 1, 'inf': 2, 'first_failure_call': 7, 'first_failure_log2': None,
+              'compared': 60, 'drift_mean_rad': 0.0012, 'drift_max_rad': 0.0034}]
+    cost = [{'variant': 'ada', 'us': {'p50': 31.4}}]
+    config = {'width': 32, 'lanes': 100, 'eps': 1e-6}
+    summary = {'norms': norms, 'calls': calls, 'cost': cost}
+    text = '\n'.join(stability_lines({'summary': summary, 'config': config}))
+    assert '| `ada` | 8 000 | 0 | never |' in text
+    assert '| `overflowed` at step 5 | 31 us |' in text
+    assert '| `normal` | `ada` | 1 200 | 3 | 7 | 1.2 (3.4) | 60 |' in text
+    assert all(f'| `{name}` |' in text for name in OPERATING)
+    assert stability_lines({'summary': {**summary, 'norms': [], 'calls': []},
+                            'config': config}) == []
 
 
 def test_rows_are_plain_json():
