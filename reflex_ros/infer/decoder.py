@@ -57,7 +57,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Modulation:
-    """Scale, shift and gate of one conditioned norm, each ``[batch, 1, width]``."""
+    """Scale, shift and gate of one conditioned norm, each ``[batch, 1 or tokens, width]``."""
 
     scale: Tensor
     shift: Tensor
@@ -65,8 +65,12 @@ class Modulation:
 
     @classmethod
     def of(cls, dense: Tensor) -> Modulation:
-        """Return the parts of ``dense[batch, 3 * width]``: scale, shift, gate in this order."""
-        return cls(*dense[:, None].chunk(3, -1))
+        """Return the parts of ``dense``: scale, shift, gate in this order.
+
+        Args:
+            dense: ``[batch, 3 * width]`` for all tokens, or ``[batch, tokens, 3 * width]``.
+        """
+        return cls(*(dense if dense.ndim == 3 else dense[:, None]).chunk(3, -1))
 
 
 class Norm:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.infer import flow
 
 Schedule = Literal['exp', 'linear', 'ones', 'zeros']
 Jacobian = Literal['identity', 'exact']
@@ -39,6 +40,38 @@ class Guidance:
     target: Tensor
     weights: Tensor
     max_weight: float
+
+
+class CommittingDenoiser(Protocol):
+    """Velocity field of a checkpoint that takes its first rows as committed."""
+
+    def velocity(self, x: Tensor, k: int) -> Tensor:
+        """Return the velocity at step ``k``."""
+
+    def commit(self, rows: int) -> None:
+        """Give the first rows the flow time 0."""
+
+
+def denoise_committed(
+    denoiser: CommittingDenoiser, noise: Tensor, num_steps: int, rows: Tensor
+) -> Tensor:
+    """Return actions whose first rows are given, as a checkpoint trained for it makes them.
+
+    Args:
+        denoiser: Velocity field of this call.
+        noise: ``[batch, chunk, max_action_dim]``.
+        num_steps: Euler steps that the field was prepared for.
+        rows: ``[committed, columns]`` normalised; columns of padding are zero, as in training.
+    """
+    count = len(rows)
+    given = F.pad(rows.to(noise), (0, noise.shape[-1] - rows.shape[-1]))
+    denoiser.commit(count)
+
+    def put(x: Tensor) -> Tensor:
+        return torch.cat((given.expand(len(x), -1, -1), x[:, count:]), 1)
+
+    free = flow.integrate(lambda x, k: denoiser.velocity(put(x), k), noise, num_steps)
+    return put(free)
 
 
 def row_weights(frozen: int, soft_end: int, rows: int, *, schedule: Schedule = 'exp') -> Tensor:

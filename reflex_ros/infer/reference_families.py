@@ -75,10 +75,14 @@ class Reference:
             x = x - self.step(inputs, x, 1.0 - k / num_steps).velocity / num_steps
         return x
 
-    def step(self, inputs: Inputs, x: Tensor, tau: float) -> Step:
+    def step(self, inputs: Inputs, x: Tensor, tau: float, *, committed: int = 0) -> Step:
         """Return velocity of noisy actions ``x`` at flow time ``tau``, and the prefix's K/V."""
         prefix, opens = self._prefix(inputs)
         suffix, suffix_opens, condition = self._suffix(inputs, x.to(torch.float64), tau)
+        if condition is not None and committed:  # Pi0.5: a flow time of its own for each row
+            clean = self._suffix(inputs, x.to(torch.float64), 0.0)[2]
+            assert clean is not None
+            condition = torch.stack([clean] * committed + [condition] * (len(x) - committed))
         block = torch.tensor(opens + suffix_opens).cumsum(0)
         mask = block[None, :] <= block[:, None]
         keys, values = [], []
@@ -223,7 +227,7 @@ class Reference:
         if condition is None:
             weight = self._w[f'{name}.weight']
             return unit * (weight if self._is_smol else 1 + weight), 1.0
-        scale, shift, gate = self._linear(f'{name}.dense', condition).chunk(3)
+        scale, shift, gate = self._linear(f'{name}.dense', condition).chunk(3, -1)
         return unit * (1 + scale) + shift, gate
 
     def _linear(self, name: str, x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import torch
@@ -11,8 +11,9 @@ import torch
 from reflex_ros.core.errors import LayoutError
 from reflex_ros.core.types import SlotRef
 from reflex_ros.infer.cache import PARTITIONED
+from reflex_ros.infer.families.pi05 import Pi05Denoiser
 from reflex_ros.infer.flow import chunk_noise
-from reflex_ros.infer.guidance import Guidance, hold_last, row_weights
+from reflex_ros.infer.guidance import Guidance, denoise_committed, hold_last, row_weights
 from reflex_ros.infer.snapshot import Prefix, denoise
 from reflex_ros.stages.snapshot import FULL, array_of, prefix_rows
 
@@ -130,9 +131,18 @@ class SnapshotModel:
                                     num_steps=self._num_steps)
         shape = (config.chunk_size, config.max_action_dim)
         noise = torch.from_numpy(chunk_noise(self._seed, request.chunk_id, shape=shape))
+        guidance = self._guidance(raw, request.guide)
         with torch.inference_mode():
-            return denoise(denoiser, noise[None], self._num_steps,
-                           guidance=self._guidance(raw, request.guide))
+            if guidance is not None and self._is_trained_for(request.guide):
+                assert isinstance(denoiser, Pi05Denoiser)
+                rows = guidance.target[: request.guide.frozen_steps]
+                return denoise_committed(denoiser, noise[None], self._num_steps, rows)
+            return denoise(denoiser, noise[None], self._num_steps, guidance=guidance)
+
+    def _is_trained_for(self, guide: Guide | None) -> TypeGuard[Guide]:
+        """Return whether the checkpoint takes the committed rows itself; else it is steered."""
+        most = self._policy.config.trained_delay
+        return guide is not None and self._tokens is None and 0 < guide.frozen_steps <= most
 
     def _guidance(self, raw: FloatArray, guide: Guide | None) -> Guidance | None:
         """Return the guide in the network's own space: columns, units, normalised."""

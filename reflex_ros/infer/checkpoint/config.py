@@ -11,7 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from reflex_ros.core.errors import ModelError
-from reflex_ros.infer.checkpoint.config_checks import check_folder, check_supported
+from reflex_ros.infer.checkpoint.config_checks import (
+    TRAINED_DELAY,
+    check_folder,
+    check_supported,
+)
 from reflex_ros.infer.checkpoint.fields import Fields
 
 PI0, PI05, SMOLVLA = FAMILIES = ('pi0', 'pi05', 'smolvla')
@@ -51,6 +55,8 @@ class PretrainedConfig:
         norm_map: Mode by ``VISUAL``, ``STATE``, ``ACTION``.
         use_relative_actions, relative_exclude_joints: Whether actions are offsets to the state,
             and the joints whose actions are not.
+        trained_delay: Most leading rows that may be given as committed, clean actions (Pi0.5
+            trained for real-time chunking); 0 = none.
         prefix_length, pad_language_to, self_attn_every_n_layers, num_vlm_layers,
             num_expert_layers, add_image_special_tokens: Of SmolVLA; <= 0 means not limited.
         notes: What a user should know of how the file was read.
@@ -76,6 +82,7 @@ class PretrainedConfig:
     norm_map: Mapping[str, str]
     use_relative_actions: bool
     relative_exclude_joints: tuple[str, ...]
+    trained_delay: int = 0
     prefix_length: int = -1
     pad_language_to: str = 'longest'
     self_attn_every_n_layers: int = 2
@@ -162,6 +169,7 @@ def _config(folder: Path, fields: Fields, family: str) -> PretrainedConfig:
         norm_map=_norm_map(fields, family),
         use_relative_actions=fields.flag('use_relative_actions'),
         relative_exclude_joints=fields.strings('relative_exclude_joints', ('gripper',)),
+        trained_delay=fields.integer(TRAINED_DELAY, 0, low=0),
         prefix_length=fields.integer('prefix_length', -1),
         pad_language_to=fields.choice('pad_language_to', 'longest', ('longest', 'max_length')),
         self_attn_every_n_layers=fields.integer('self_attn_every_n_layers', 2),

@@ -13,7 +13,6 @@ ADAPTERS = ('adapter_config', 'adapter_model')
 
 UNSUPPORTED: tuple[tuple[str, Any, str], ...] = (
     ('use_peft', False, 'Merge the adapter into the weights and save the whole policy.'),
-    ('rtc_training_max_delay', 0, 'Use a checkpoint trained without delayed prefixes.'),
     ('use_visual_memory', False, 'Use a checkpoint trained without memory.'),
     ('use_proprioceptive_memory', False, 'Use a checkpoint trained without memory.'),
     ('attention_mode', 'cross_attn', 'Use a checkpoint trained with cross attention.'),
@@ -23,6 +22,11 @@ UNSUPPORTED: tuple[tuple[str, Any, str], ...] = (
     ('n_obs_steps', 1, 'Use a checkpoint trained with one observation.'),
 )
 """Fields, the only value that is supported (also if absent), and what to do."""
+TRAINED_DELAY, TRAINED_FAMILY = 'rtc_training_max_delay', 'pi05'
+"""The one family whose norms take a flow time for each row."""
+UNTRAINED: tuple[tuple[str, Any, str], ...] = (
+    (TRAINED_DELAY, 0, 'Use a checkpoint trained without committed rows.'),
+)
 
 
 def check_folder(folder: Path) -> None:
@@ -57,7 +61,7 @@ def check_supported(fields: Fields, family: str) -> None:
     Raises:
         ModelError: Names the field.
     """
-    for name, only, action in UNSUPPORTED:
+    for name, only, action in (*UNSUPPORTED, *(() if family == TRAINED_FAMILY else UNTRAINED)):
         value = fields.content.get(name)
         if value is not None and value != only:
             raise ModelError(

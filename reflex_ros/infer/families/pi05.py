@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer import flow
 from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.decoder import Modulation, Norm, Pass, run
@@ -44,6 +45,7 @@ class Pi05(PaliGemma):
         self.actions_in = weights.linear('action_in_proj')
         self.velocity_out = weights.linear('action_out_proj')
         self.chunk, self._config = config.chunk_size, config
+        self.trained_delay = config.trained_delay
         self._time = weights.linear('time_mlp_in'), weights.linear('time_mlp_out')
         self._tables: dict[tuple[float, ...], tuple[Tensor, ...]] = {}
 
@@ -72,16 +74,37 @@ class Pi05(PaliGemma):
 
 
 class Pi05Denoiser:
-    """Velocity field of one call, see ``snapshot.Denoiser``."""
+    """Velocity field of one call, see ``snapshot.Denoiser``.
+
+    A checkpoint that was trained for it takes its first rows as committed: clean actions, at flow
+    time 0, while the others are still noise (``commit``).
+    """
 
     def __init__(self, network: Pi05, prefix: Prefix, num_steps: int, *, cache: str) -> None:
         self._network, self._taus = network, flow.taus(num_steps)
+        self._clean: tuple[Tensor, ...] | None = None
+        self._committed = 0
         positions = prefix.counts()[:, None] + torch.arange(network.chunk)
         self._how = Pass(
             suffix_cache(prefix, network.reuse, cache), prefix.length,
             network.positions(positions),
             mask=prefix.seen_by(network.chunk, None),
         )  # fmt: skip
+
+    def commit(self, rows: int) -> None:
+        """Give the first ``rows`` rows the flow time 0 from now on.
+
+        Raises:
+            ConfigError: The checkpoint was not trained for so many.
+        """
+        most = self._network.trained_delay
+        if not 0 <= rows <= most:
+            raise ConfigError(
+                f'rows cannot be committed: got {rows}, expected 0 to {most} (rtc_training_max_'
+                'delay of the checkpoint). Use guided inpainting instead.'
+            )
+        self._clean = self._network.condition([0.0]) if rows else None
+        self._committed = rows
 
     def velocity(self, x: Tensor, k: int) -> Tensor:
         """Return the velocity of noisy actions ``x[batch, chunk, max_action_dim]`` at step k."""
@@ -93,6 +116,13 @@ class Pi05Denoiser:
 
     def _modulations(self, k: int) -> list[Modulation]:
         if self._network.reuse.time_table:
-            table = self._network.modulation_table(self._taus)
-            return [Modulation.of(rows[k : k + 1]) for rows in table]
-        return [Modulation.of(rows) for rows in self._network.condition([self._taus[k]])]
+            now = [rows[k : k + 1] for rows in self._network.modulation_table(self._taus)]
+        else:
+            now = list(self._network.condition([self._taus[k]]))
+        if self._clean is None:
+            return [Modulation.of(rows) for rows in now]
+        chunk, clean = self._network.chunk, self._committed
+        return [
+            Modulation.of(torch.cat((c.expand(clean, -1), n.expand(chunk - clean, -1)))[None])
+            for c, n in zip(self._clean, now, strict=True)
+        ]

@@ -33,8 +33,9 @@ def chunks(family_checkpoint, family_params):
     """Return free and guided chunks of a family through its ring."""
     parts = []
 
-    def make(family: str, guide=None):
-        folder = family_checkpoint(family, action_std=0.1, name=f'c{len(parts)}')
+    def make(family: str, **config):
+        folder = family_checkpoint(family, action_std=0.1, name=f'c{len(parts)}',
+                                   change=lambda c: c.update(config))
         params, shared = family_params(family, folder), Shared()
         encoder = make_encoder(params, SystemClock(), namespace=f'/g{id(params)}', shared=shared)
         parts.append(encoder)
@@ -74,6 +75,14 @@ def test_repetition_can_fail(chunks):
     free = infer()
     guided = infer(guide_for(free, frozen=0, soft_end=0, known=10))
     np.testing.assert_allclose(guided, free, rtol=0, atol=1e-7)
+
+
+def test_a_checkpoint_trained_for_it_takes_committed_rows_as_they_are(chunks):
+    infer = chunks('pi05', rtc_training_max_delay=6)
+    guide = guide_for(infer(), frozen=4, soft_end=6, known=10)
+    np.testing.assert_allclose(infer(guide)[:4], guide.rows[:4], rtol=0, atol=1e-5)
+    longer = guide_for(infer(), frozen=7, soft_end=9, known=10)
+    assert np.abs(infer(longer)[:7] - longer.rows[:7]).max() > 1e-5, 'steered, not committed'
 
 
 @pytest.mark.parametrize('family', ['pi0', 'pi05', 'smolvla'])

@@ -83,9 +83,19 @@ def test_joint_names_come_from_the_configuration_or_the_processor(copy, place):
     assert read_pretrained_config(folder.path).joint_names == tuple(names)
 
 
+@pytest.mark.parametrize('family', FAMILIES)
+def test_rows_trained_as_committed_are_known_where_the_norms_can_take_them(copy, family):
+    folder = copy(family)
+    folder.json('config.json', lambda c: c.update(rtc_training_max_delay=4))
+    if family == 'pi05':
+        assert read_pretrained_config(folder.path).trained_delay == 4
+        return
+    with pytest.raises(ModelError, match='rtc_training_max_delay: got 4, expected 0'):
+        read_pretrained_config(folder.path)
+
+
 @pytest.mark.parametrize(('name', 'value', 'expected'), [
     ('use_peft', True, 'False'),
-    ('rtc_training_max_delay', 4, '0'),
     ('use_visual_memory', True, 'False'),
     ('use_proprioceptive_memory', True, 'False'),
     ('attention_mode', 'self_attn', "'cross_attn'"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.infer.guidance import denoise_committed
 from reflex_ros.infer.reuse import Reuse
 
 TOLERANCE = 1e-12
@@ -103,3 +107,31 @@ def test_an_expert_with_fewer_layers_reads_every_nth(case, sizes_of, stride):
             case.weights[name] = wide / sizes.expert_width**0.5
     wanted = case.oracle().step(case.inputs, case.noise, 1.0).velocity
     assert relative(case.velocity(Reuse()), wanted) <= TOLERANCE
+
+
+def test_committed_rows_have_a_flow_time_of_their_own(case):
+    """Pi0.5 trained for real-time chunking: three clean rows, three noisy ones."""
+    case = case('pi05', seed=8)
+    case.config = dataclasses.replace(case.config, trained_delay=4)
+    wanted = case.oracle().step(case.inputs, case.noise, 0.75, committed=3)
+    with torch.inference_mode():
+        denoiser = case.denoiser(Reuse())
+        denoiser.commit(3)
+        found = denoiser.velocity(case.noise[None], 1)[0]
+        without = case.velocity(Reuse(), 1)
+    assert relative(found, wanted.velocity) <= TOLERANCE
+    assert relative(without, wanted.velocity) > 1e6 * TOLERANCE, 'the comparison can fail'
+
+
+def test_a_chunk_with_committed_rows_repeats_them_exactly(case):
+    case = case('pi05', seed=8)
+    case.config = dataclasses.replace(case.config, trained_delay=4)
+    rows = torch.full((3, 7), 0.25, dtype=torch.float64)
+    with torch.inference_mode():
+        chunk = denoise_committed(case.denoiser(Reuse()), case.noise[None], 4, rows)[0]
+        free = denoise_committed(case.denoiser(Reuse()), case.noise[None], 4, rows[:0])[0]
+    assert torch.equal(chunk[:3, :7], rows)
+    assert not chunk[:3, 7:].any()
+    assert float((chunk[3:] - free[3:]).abs().max()) > 1e-3, 'they are seen by the others'
+    with pytest.raises(ConfigError, match='got 5, expected 0 to 4'):
+        case.denoiser(Reuse()).commit(5)
