@@ -23,9 +23,10 @@ from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.param_table import BRIDGE, ENCODER, PARAMS, POLICY, RECORDER, SIMULATOR
 from reflex_ros.core.params import to_markdown
 from reflex_ros.study.results import newest
+from reflex_ros.study.stability_report import stability_lines
 
 ROOT = Path(__file__).resolve().parents[1]
-MARKED = ('README.md', 'docs/faults.md')
+MARKED = ('README.md', 'docs/faults.md', 'docs/stability.md')
 MARKER = re.compile(
     r'(?P<open><!-- (?P<kind>figure|table): (?P<name>[\w-]+)(?: file=(?P<file>\S+))? -->\n)'
     r'.*?(?P<close><!-- end -->\n)',
@@ -169,6 +170,7 @@ Draw = Callable[[Mapping[str, Any]], list[str]]
 FIGURES: Mapping[str, tuple[Draw, str]] = {
     'tiny-success': (tiny_success, 'python -m reflex_ros.study.tiny_table'),
     'demo-liveness': (demo_liveness, 'python bench/demo_liveness.py'),
+    'norm-stability': (stability_lines, 'python bench/stability.py'),
 }
 """How each figure is drawn, and the command that measures it."""
 

@@ -69,7 +69,7 @@ def whole_calls(calls: Sequence[Row]) -> list[str]:
         [f'`{row["regime"]}`', f'`{row["precision"]}`', _count(row['calls']),
          _count(row['nan'] + row['inf']), _step(row['first_failure_call']),
          'none' if row['drift_mean_rad'] is None or not row['is_operating'] else
-         f'{1e3 * row["drift_mean_rad"]:.2g} ({1e3 * row["drift_max_rad"]:.2g})',
+         f'{1e3 * row["drift_mean_rad"]:.3g} ({1e3 * row["drift_max_rad"]:.3g})',
          _count(row['compared'])]
         for row in calls if row['is_operating']
     ]
