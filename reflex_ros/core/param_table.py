@@ -214,6 +214,8 @@ POLICY_GROUP = (
               'values of images and language. For comparison: nothing (`full`, not for `tiny`), '
               'or those of the actions as well (`naive`, which is fast and wrong).', _MODEL,
               choices=('partitioned', 'full', 'naive')),
+    ParamSpec('policy.certificate', '', '', 'File of `reflex-ros verify --json`: blocks carry its '
+              'hash. One of another checkpoint or type is refused.', (ENCODER,)),
     ParamSpec('policy.num_denoise_steps', 0, '', 'Steps of the flow from noise to action. 0: what '
               'the checkpoint says.', (POLICY,), (0, 100)),
     ParamSpec('policy.seed', 0, '', 'Seed of the noise.', (POLICY,), (0, 2**31 - 1)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -50,6 +51,7 @@ class EncoderNode(ReflexNode):
                                    shared=self._shared)
         if self._parts.loaded is not None:
             self.get_logger().info(f'policy: {self._parts.loaded.about}')
+        config = replace(config, certificate_hash=self._parts.certificate_hash)
         self._stage = EncoderStage(config, lambda _: ClockProbe(self.steady), self._parts.encoder)
         self._worker = StageWorker(
             self._stage, clock=self.steady, due=self._due, publish=self._publish,

@@ -11,9 +11,12 @@ from weakref import WeakValueDictionary
 
 from reflex_ros.core.errors import ConfigError, StaleError
 from reflex_ros.stages.build import Params, checkpoint_folder, seconds_ns
+from reflex_ros.stages.certificate import certificate_hash
 from reflex_ros.stages.oracle import OraclePolicy
 
 if TYPE_CHECKING:
+    import torch
+
     from reflex_ros.core.clock import Clock
     from reflex_ros.infer.families.tiny import TinyPolicy
     from reflex_ros.ring.layout import RingLayout
@@ -38,11 +41,13 @@ class EncoderParts:
     Attributes:
         encoder: None for blocks without payload. ``close``: closes it.
         loaded: The pretrained checkpoint behind it, None if there is none.
+        certificate_hash: Of the boundary certificate that the parameters name, '' if none.
     """
 
     encoder: FrameEncoder | None
     close: Callable[[], None]
     loaded: LoadedPolicy | None = None
+    certificate_hash: str = ''
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +128,11 @@ def make_encoder(params: Params, clock: Clock, *, namespace: str,
     from reflex_ros.stages.windowed import WindowedEncoder, ring_layout
 
     policy = load_policy(params)
+    certificate = _certificate(params, policy.spec.model_id, policy.dtype)
     layout = ring_layout(policy.spec, **_room(params))
     writer, notify, close = _open_ring(layout, clock, namespace, shared)
-    return EncoderParts(WindowedEncoder(policy, writer, notify), close)
+    encoder = WindowedEncoder(policy, writer, notify)
+    return EncoderParts(encoder, close, certificate_hash=certificate)
 
 
 def _snapshot_encoder(params: Params, clock: Clock, namespace: str,
@@ -136,6 +143,7 @@ def _snapshot_encoder(params: Params, clock: Clock, namespace: str,
     loaded = _load_snapshot(params, shared)
     policy, binding = loaded.policy, loaded.binding
     check_cameras(policy.cameras, params)
+    certificate = _certificate(params, policy.pretrained.model_id, policy.dtype)
     cache = cast('str', params['policy.cache'])
     layout = snapshot_ring_layout(policy, binding=binding, cache=cache, **_room(params))
     writer, notify, close_ring = _open_ring(layout, clock, namespace, shared)
@@ -145,7 +153,13 @@ def _snapshot_encoder(params: Params, clock: Clock, namespace: str,
         encoder.close()
         close_ring()
 
-    return EncoderParts(encoder, close, loaded)
+    return EncoderParts(encoder, close, loaded, certificate)
+
+
+def _certificate(params: Params, model_id: str, dtype: torch.dtype) -> str:
+    named = cast('str', params['policy.certificate'])
+    name = str(dtype).removeprefix('torch.')
+    return certificate_hash(named, model_id=model_id, dtype=name)
 
 
 def _room(params: Params) -> dict[str, int]:

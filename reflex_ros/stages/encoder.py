@@ -35,6 +35,7 @@ class EncoderConfig:
         max_age_ns: Largest age of a frame.
         state_source: State that an encoder is given that reads one.
         max_tracking_error_rad: Above it the measured state is used instead of the prediction.
+        certificate_hash: Of the checkpoint's boundary certificate, '' if none; blocks carry it.
     """
 
     cameras: tuple[str, ...]
@@ -42,6 +43,7 @@ class EncoderConfig:
     max_age_ns: int = 150 * MS
     state_source: StateSource = StateSource.MEASURED
     max_tracking_error_rad: float = 0.25
+    certificate_hash: str = ''
 
 
 class CameraWatch:
@@ -214,6 +216,7 @@ class EncoderStage:
             number=self._number + 1, stamp_ns=frames[0].stamp_ns, epoch=self._task.epoch,
             camera_names=tuple(f.camera for f in frames),
             camera_stamps_ns=tuple(f.stamp_ns for f in frames),
+            certificate_hash=self._config.certificate_hash,
         )
         if self._encoder is None:
             with probe.span('encode'):
