@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from reflex_ros.bag import values
 from reflex_ros.bag.files import METADATA
@@ -18,10 +16,10 @@ from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.types import ByteArray
+from reflex_ros.study.arrays import images_of, numbers, read_arrays, tasks_of
 from reflex_ros.study.inspect_robot import Robot
 from reflex_ros.study.inspect_sight import Float64, Glimpse
 
-IMAGE_PREFIX = 'raw_u8/'
 MAX_SKEW_NS = 40 * MS
 IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
 RECORD_IMAGES = 'Record with recorder.images set to true (-p recorder.images:=true).'
@@ -106,15 +104,11 @@ def glimpse_of_file(source: Path, row: int, *, task: str | None = None) -> Glimp
     Raises:
         ConfigError: The file cannot be read, lacks something or has no such row.
     """
-    arrays = _read(source)
-    for name in ('raw_state', 'task'):
-        if name not in arrays:
-            raise ConfigError(
-                f'input is incomplete {source}: got {sorted(arrays)}, expected {name}. Add it.'
-            )
-    tasks = np.atleast_1d(arrays['task'])
-    cameras = {n: a for n, a in arrays.items() if n.startswith(IMAGE_PREFIX)}
-    rows = min(map(len, [tasks, np.atleast_1d(arrays['raw_state']), *cameras.values()]))
+    arrays = read_arrays(source)
+    tasks = tasks_of(arrays, source)
+    states = np.atleast_1d(numbers(arrays, 'raw_state', source))
+    cameras = images_of(arrays, source)
+    rows = min(map(len, [tasks, states, *cameras.values()]))
     if not 0 <= row < rows:
         raise ConfigError(
             f'input cannot be used {source}: got row {row}, expected 0 to {rows - 1}. '
@@ -126,10 +120,12 @@ def glimpse_of_file(source: Path, row: int, *, task: str | None = None) -> Glimp
                 f'image cannot be used {name}: got {stack.dtype} {list(stack.shape)}, expected '
                 'uint8 [batch, 3, height, width]. Give RGB images.'
             )
-    images = {n.removeprefix(IMAGE_PREFIX): a[row].transpose(1, 2, 0) for n, a in cameras.items()}
-    noise = arrays['noise'][row].astype(np.float32) if 'noise' in arrays else None
-    state = np.atleast_1d(arrays['raw_state'][row]).astype(np.float64)
-    return Glimpse(images, state, task or str(tasks[row]), f'{source.name}, row {row}', noise)
+    images = {name: stack[row].transpose(1, 2, 0) for name, stack in cameras.items()}
+    noise = None
+    if 'noise' in arrays:
+        noise = numbers(arrays, 'noise', source)[row].astype(np.float32)
+    state = np.atleast_1d(states[row]).astype(np.float64)
+    return Glimpse(images, state, task or tasks[row], f'{source.name}, row {row}', noise)
 
 
 def glimpse_of_run(
@@ -198,17 +194,6 @@ def glimpse_of_graph(
     )  # fmt: skip
     moment = Moment(seen.images, seen.joints, seen.instruction, f'live, {namespace or "/"}')
     return from_moment(moment, policy, task=task)
-
-
-def _read(source: Path) -> dict[str, npt.NDArray[Any]]:
-    try:
-        with np.load(source, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ConfigError(
-            f'input cannot be read {source}: got {error}, expected an .npz file of plain arrays. '
-            'Write it with numpy.savez.'
-        ) from error
 
 
 def _bag_of(path: Path) -> Path:

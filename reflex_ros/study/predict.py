@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from reflex_ros.core.clock import SystemClock
@@ -20,15 +17,14 @@ from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.one_shot import Observation, predict
 from reflex_ros.infer.policy import SnapshotPolicy
 from reflex_ros.infer.reuse import Reuse, reference_reuse
+from reflex_ros.study.arrays import Arrays, images_of, numbers, read_arrays, tasks_of
 
 if TYPE_CHECKING:
     from reflex_ros.core.probe import Probe
     from reflex_ros.infer.one_shot import Prediction
 
-IMAGE_PREFIX = 'raw_u8/'
 CACHES = ('partitioned', 'full', 'naive')
 LAYOUTS = ('reference', 'compact')
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ def predict_file(checkpoint: Path, source: Path, target: Path, options: Options)
         ModelError: The checkpoint is incomplete or damaged.
     """
     torch.set_num_threads(options.threads)
-    arrays = _read(source)
+    arrays = read_arrays(source)
     if not target.parent.is_dir():
         raise ConfigError(
             f'output cannot be written {target}: got no folder {target.parent}, expected one. '
@@ -95,47 +91,10 @@ def predict_file(checkpoint: Path, source: Path, target: Path, options: Options)
     return result
 
 
-def _read(source: Path) -> Arrays:
-    try:
-        with np.load(source, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ConfigError(
-            f'input cannot be read {source}: got {error}, expected an .npz file of plain arrays. '
-            'Write it with numpy.savez.'
-        ) from error
-
-
 def _observation(arrays: Arrays, source: Path) -> Observation:
-    for name in ('raw_state', 'task'):
-        if name not in arrays:
-            raise ConfigError(
-                f'input is incomplete {source}: got {sorted(arrays)}, expected {name}. Add it.'
-            )
-    tasks = np.atleast_1d(arrays['task'])
-    if tasks.dtype.kind not in 'US' or tasks.ndim != 1 or not len(tasks):
-        raise ConfigError(
-            f'input cannot be used {source} task: got {tasks.dtype} {list(tasks.shape)}, expected '
-            'one text for each row. Correct it.'
-        )
-    images = {
-        name.removeprefix(IMAGE_PREFIX): torch.from_numpy(_numbers(arrays, name, source))
-        for name in arrays
-        if name.startswith(IMAGE_PREFIX)
-    }
-    state = _numbers(arrays, 'raw_state', source)
-    words = tuple(t.decode() if isinstance(t, bytes) else str(t) for t in tasks.tolist())
-    return Observation(images, torch.from_numpy(state.astype(np.float32)), words)
-
-
-def _numbers(arrays: Arrays, name: str, source: Path) -> npt.NDArray[Any]:
-    """Return an array of the input that must hold numbers."""
-    if arrays[name].dtype.kind not in 'fiu':
-        raise ConfigError(
-            f'input cannot be used {source} {name}: got {arrays[name].dtype}, expected numbers. '
-            'Correct it.'
-        )
-    return arrays[name]
+    images = {n: torch.from_numpy(image) for n, image in images_of(arrays, source).items()}
+    state = numbers(arrays, 'raw_state', source).astype(np.float32)
+    return Observation(images, torch.from_numpy(state), tasks_of(arrays, source))
 
 
 def _noise(
@@ -143,7 +102,7 @@ def _noise(
 ) -> torch.Tensor:
     shape = (policy.config.chunk_size, policy.config.max_action_dim)
     if 'noise' in arrays:
-        return torch.from_numpy(_numbers(arrays, 'noise', source).astype(np.float32))
+        return torch.from_numpy(numbers(arrays, 'noise', source).astype(np.float32))
     drawn = [chunk_noise(options.seed, row, shape=shape) for row in range(rows)]
     return torch.from_numpy(np.stack(drawn))
 
