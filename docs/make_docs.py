@@ -43,6 +43,12 @@ NODES = {
 MEASURED = {'chunk.state_source': 'measured', 'chunk.row0': 'observation'}
 """What ``reflex`` does with ``tiny``; its row needs no further words."""
 
+BENCH_PARTS = {
+    'vision': 'vision', 'prefix': 'prefix', 'denoise': 'denoise', 'control': 'control path',
+    'one_new': 'all work, one camera new', 'all_new': 'all work, all cameras new',
+}
+"""Columns of the policy bench and their words."""
+
 
 def build(root: Path) -> dict[Path, str]:
     """Return every generated document of a checkout and its text."""
@@ -157,6 +163,48 @@ def _run_row(run: Mapping[str, Any]) -> list[str]:
             _ms(reaction['p50']), _ms(reaction['p95'])]
 
 
+def policy_bench(result: Mapping[str, Any]) -> list[str]:
+    """Return CPU time by variant, what the variants differ by, and the targets."""
+    subjects = [one for one in result['summary']['subjects'] if one['size'] != 'tiny']
+    config, first = result['config'], subjects[0]
+    threads = f'{config["threads"]} thread' + ('s' if config['threads'] > 1 else '')
+    head = (f'CPU time, p50, ms: {threads}, the variants in turns, {config["calls"]} calls of '
+            f'each (`full`: {config["full_calls"]}), {config["weights"]} weights, '
+            f'{first["cameras"]} cameras, {first["num_steps"]} steps, chunks of {first["chunk"]}. '
+            'The control path is what lies between a finished prefix and the actions; without a '
+            'prefix made beside the call, it is the call.')
+    rows = [[_subject_name(one), f'`{cell["variant"]}`, {cell["dtype"]}',
+             *(f'{cell["cpu"][part]["p50"]:.0f}' for part in BENCH_PARTS)]
+            for one in subjects for cell in one['cells']]
+    title = ['network', 'variant', *(words for words in BENCH_PARTS.values())]
+    return [head, '', '![CPU time of a call, by variant](docs/images/policy-bench.png)', '',
+            *_table(title, rows), '', *_bench_targets(subjects)]
+
+
+def _subject_name(one: Mapping[str, Any]) -> str:
+    tokens = ' / '.join(str(count) for count in dict.fromkeys(one['prefix_tokens'].values()))
+    return f'{one["family"]}, {one["parameters"] / 1e6:.0f} M weights, prefix of {tokens} tokens'
+
+
+def _bench_targets(subjects: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the ratios that have a limit, and what the variants' actions differ by."""
+    rows = [[f'{BENCH_PARTS[same[0]["part"]]}, {same[0]["dtype"]}', *map(_bench_ratio, same)]
+            for same in zip(*(one['targets'] for one in subjects), strict=True)]
+    rows += [[f'difference of the actions, {dtype}, of max(1, velocity)',
+              *(f'{one["difference"][dtype]:.1e}' for one in subjects)]
+             for dtype in subjects[0]['difference']]
+    head = ['`reflex` ÷ `reference` in float32, median of the rounds (95 % interval)',
+            *(one['family'] for one in subjects)]
+    return _table(head, rows)
+
+
+def _bench_ratio(target: Mapping[str, Any]) -> str:
+    if target['verdict'] not in ('pass', 'fail'):
+        return f'{target["verdict"]}: {target["reason"]}'
+    return (f'{target["ratio"]:.3f} ({target["low"]:.3f} to {target["high"]:.3f}), '
+            f'at most {target["limit"]:.2f}: {target["verdict"]}')
+
+
 def _percent(share: float | None) -> str:
     return 'none' if share is None else f'{100 * share:.1f} %'
 
@@ -171,6 +219,7 @@ FIGURES: Mapping[str, tuple[Draw, str]] = {
     'tiny-success': (tiny_success, 'python -m reflex_ros.study.tiny_table'),
     'demo-liveness': (demo_liveness, 'python bench/demo_liveness.py'),
     'norm-stability': (stability_lines, 'python bench/stability.py'),
+    'policy-bench': (policy_bench, 'python bench/policy.py'),
 }
 """How each figure is drawn, and the command that measures it."""
 
