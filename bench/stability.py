@@ -1,13 +1,15 @@
 """Stress of the norms in bfloat16, and of whole denoise calls of ``tiny``.
 
 Writes ``results/stability/<utc>-<sha7>.json``. Every finished piece is kept in a journal: after
-Ctrl-C, or when ``--seconds`` are over, what is there is written, and the same command goes on.
+Ctrl-C, or when ``--seconds`` are over, what is there is written, and the same command goes on. A
+piece that other sources made is not used; run for hours from a clone of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+import reflex_ros
 from reflex_ros.core.clock import SystemClock, cpu_ns
 from reflex_ros.core.stats import quantiles
 from reflex_ros.infer.norm import VARIANTS
@@ -32,14 +35,27 @@ Rows = list[dict[str, Any]]
 Jobs = Iterator[tuple[Key, Callable[[], Rows]]]
 
 
-class Journal:
-    """Rows of finished pieces, by key, as JSON lines."""
+def sources_hash() -> str:
+    """Return a hash of the sources that decide what a piece contains."""
+    package = Path(reflex_ros.__file__).parent
+    files = sorted([*(package / 'infer').rglob('*.py'), *(package / 'study').glob('stability*.py')])
+    total = hashlib.sha256()
+    for path in files:
+        total.update(path.read_bytes())
+    return total.hexdigest()[:16]
 
-    def __init__(self, path: Path) -> None:
+
+class Journal:
+    """Rows of finished pieces, by key and sources, as JSON lines."""
+
+    def __init__(self, path: Path, sources: str) -> None:
+        self._sources = sources
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_text(encoding='utf-8').splitlines() if path.exists() else []
         entries = [json.loads(line) for line in lines if line.endswith('}')]
-        self._rows: dict[Key, Rows] = {tuple(entry['key']): entry['rows'] for entry in entries}
+        self._rows: dict[Key, Rows] = {
+            tuple(entry['key']): entry['rows'] for entry in entries if entry['sources'] == sources
+        }
         self._file = path.open('a', encoding='utf-8')
 
     def get(self, key: Key) -> Rows | None:
@@ -49,7 +65,8 @@ class Journal:
     def add(self, key: Key, rows: Rows) -> None:
         """Keep the rows of a piece that is finished."""
         self._rows[key] = rows
-        self._file.write(json.dumps({'key': key, 'rows': rows}) + '\n')
+        entry = {'sources': self._sources, 'key': key, 'rows': rows}
+        self._file.write(json.dumps(entry) + '\n')
         self._file.flush()
 
 
@@ -171,7 +188,8 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run what is missing and write the result file."""
     options = parse(args)
     torch.set_num_threads(1)
-    journal, budget = Journal(options.journal), Budget(options.seconds, SystemClock())
+    journal = Journal(options.journal, sources_hash())
+    budget = Budget(options.seconds, SystemClock())
     norms = run_norms(options, journal, budget)
     calls = run_calls(options, journal, budget)
     times = cost(stability.StreamSpec(width=options.width, seed=options.seed))

@@ -160,6 +160,13 @@ def test_what_is_in_the_journal_is_not_run_again(main):
     assert main(*options, '--seconds', '0')['summary']['norms'] == first['summary']['norms']
 
 
+def test_pieces_of_other_sources_are_not_used(main, monkeypatch):
+    options = ('--applications', '100', '--calls', '0')
+    main(*options)
+    monkeypatch.setattr(main.module, 'sources_hash', lambda: 'other')
+    assert main(*options, '--seconds', '0')['n'] == 0
+
+
 def test_a_run_without_time_says_that_nothing_was_done(main):
     data = main('--applications', '100', '--calls', '100', '--seconds', '0')
     assert data['n'] == data['config']['calls_done'] == 0
