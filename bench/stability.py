@@ -37,10 +37,9 @@ Jobs = Iterator[tuple[Key, Callable[[], Rows]]]
 
 def sources_hash() -> str:
     """Return a hash of the sources that decide what a piece contains."""
-    package = Path(reflex_ros.__file__).parent
-    files = sorted([*(package / 'infer').rglob('*.py'), *(package / 'study').glob('stability*.py')])
+    own = (Path(str(module.__file__)) for module in (stability, stability_calls))
     total = hashlib.sha256()
-    for path in files:
+    for path in (*sorted((Path(reflex_ros.__file__).parent / 'infer').rglob('*.py')), *own):
         total.update(path.read_bytes())
     return total.hexdigest()[:16]
 
