@@ -124,7 +124,8 @@ SAFETY = (
     ParamSpec('safety.ramp_s', 0.5, 's', 'Duration of the ramp from the held pose into the first '
               'chunk.', bounds=(0.1, 10.0)),
     ParamSpec('safety.max_seam_rad', 0.5, 'rad', 'A chunk with a larger joint step at the switch '
-              'is rejected.', bounds=(0.01, 3.0)),
+              'is rejected. What the joint can move at its velocity limit in the time since the '
+              'observation comes on top.', bounds=(0.01, 3.0)),
 )
 
 _ARM = (BRIDGE, SIMULATOR)

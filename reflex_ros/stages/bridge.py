@@ -332,16 +332,24 @@ class Bridge:
         return self._config.age_limit_ns(self.latency.value_ns)
 
     def _judge_seam(self, running: Running, next_due_ns: int) -> tuple[RejectReason, str]:
-        """Refuse a step that is too large, also where a ramp would lead over it."""
+        """Refuse a step that is too large, also where a ramp would lead over it.
+
+        A chunk shows where the arm would be if it had gone its way since the observation, so it
+        may honestly be as much further off as the arm can move in that time.
+        """
         step = self._mover.seam(running, next_due_ns)
         if step is None:
             return RejectReason.NONE, ''
-        worst = int(np.argmax(np.abs(step[:-1])))
-        if abs(step[worst]) <= self._config.max_seam_rad:
+        age_ns = max(next_due_ns, running.step0_ns) - running.observation_ns
+        way = self._arm.limits().velocity[:-1] * max(0, age_ns) / S
+        bounds = self._config.max_seam_rad + way
+        worst = int(np.argmax(np.abs(step[:-1]) - bounds))
+        if abs(step[worst]) <= bounds[worst]:
             return RejectReason.NONE, ''
         return RejectReason.SEAM, (
             f'Seam of chunk {running.chunk.chunk_id} at {self._arm.names[worst]}: got '
-            f'{step[worst]:+.3f} rad, expected at most {self._config.max_seam_rad} rad. '
+            f'{step[worst]:+.3f} rad, expected at most {bounds[worst]:.3f} rad '
+            f'({way[worst]:.3f} rad of them for the time since its observation). '
             f'Use stitch={Stitch.BLEND.value} and check units and normalisation.'
         )
 

@@ -55,8 +55,23 @@ def test_the_trace_tells_the_step_between_two_chunks(moving, move, stitch):
 
 def test_a_step_is_judged_from_the_motion_and_not_from_a_chunk_that_never_ran(moving, move):
     assert moving.offer(moving.chunk(start=move(0.3), to=move(0.3))) is None
-    refused = moving.offer(moving.chunk(start=move(0.6), to=move(0.6), at_ns=moving.now.mono_ns))
-    assert refused.reason is RejectReason.SEAM and '+0.600 rad' in refused.text
+    refused = moving.offer(moving.chunk(start=move(0.9), to=move(0.9), at_ns=moving.now.mono_ns))
+    assert refused.reason is RejectReason.SEAM and '+0.900 rad' in refused.text
+
+
+def test_an_older_observation_may_lie_further_off_by_what_the_arm_can_move(moving, move):
+    """0.5 rad, and the velocity limit of 3 rad/s for the time since the frame."""
+    def offer(step, age_ms):
+        stamp = moving.now.stamp_ns - age_ms * 1_000_000
+        return moving.offer(moving.chunk(
+            start=move(step), to=move(step), at_ns=moving.now.mono_ns, oldest_stamp_ns=stamp,
+            observation_stamp_ns=stamp, newest_stamp_ns=stamp))
+
+    refused = offer(0.9, 80)
+    assert refused.reason is RejectReason.SEAM
+    assert 'expected at most 0.800 rad (0.300 rad' in refused.text
+    assert offer(0.9, 180) is None
+    assert offer(1.3, 180).reason is RejectReason.SEAM
 
 
 def test_a_step_is_judged_from_the_waiting_chunk_that_runs_before_it(moving, move):
