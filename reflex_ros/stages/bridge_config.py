@@ -26,7 +26,7 @@ class BridgeConfig:
         blend_ns: Duration over which a seam is blended.
         initial_latency_ns, initial_delta_ns: L and Delta before they are estimated.
         delay_window, delay_quantile, delay_warmup: See ``core.delay.DelayEstimator``.
-        max_seam_rad: Largest joint step at a switch, without what the time since the observation adds.
+        max_seam_rad: Largest joint step at a switch; the time since the observation adds to it.
         plan_period_ns: Longest time between two publications of the plan.
         settled_velocity: Joint speed below which the arm counts as settled, rad/s.
         is_autostarted: Whether activation itself is the request to move.
