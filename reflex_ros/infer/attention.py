@@ -94,25 +94,46 @@ def attend_all(
     return weigh(torch.softmax(scores, -1).to(value.dtype), value).transpose(1, 2)
 
 
+def fold_mask(mask: Tensor | None, groups: int, dtype: torch.dtype) -> Tensor | None:
+    """Return a mask in the form that ``attend_fused`` adds to its logits.
+
+    Args:
+        mask: ``bool[batch or 1, tokens, keys]``, True = seen; None = all.
+        groups: Query heads that read the same keys.
+        dtype: Of the queries.
+
+    Returns:
+        ``dtype[batch or 1, 1, rows, keys]``: once for all heads of a group in bfloat16, where that
+        is the cheaper form, else one row for each token.
+    """
+    if mask is None:
+        return None
+    added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+    return (added.repeat(1, groups, 1) if dtype is torch.bfloat16 else added)[:, None]
+
+
 def attend_fused(
-    query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None
+    query: Tensor, key: Tensor, value: Tensor, *, added: Tensor | None = None
 ) -> Tensor:
     """Return what ``attend_all`` returns, in one kernel that never stores the logits.
 
     Logits, softmax and sum are float32 for half-precision input, so this is the wide form; a row
     that sees nothing is finite.
+
+    Args:
+        query, key, value: See ``attend_all``.
+        added: Of ``fold_mask``.
     """
     queries, keys, values = (x.transpose(1, 2) for x in (query, key, value))
-    if mask is not None and query.dtype is not torch.bfloat16:  # there a folded mask costs more
+    if added is not None and query.dtype is not torch.bfloat16:
         mixed = F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask[:, None], enable_gqa=True
+            queries, keys, values, attn_mask=added, enable_gqa=True
         )
         return mixed.transpose(1, 2)
     batch, tokens, heads, head_dim = query.shape
     # heads of a group read the same keys: one tall product instead of several small ones
     tall = queries.reshape(batch, key.shape[2], -1, head_dim)
-    folded = None if mask is None else mask.repeat(1, heads // key.shape[2], 1)[:, None]
-    mixed = F.scaled_dot_product_attention(tall, keys, values, attn_mask=folded)
+    mixed = F.scaled_dot_product_attention(tall, keys, values, attn_mask=added)
     return mixed.view(batch, heads, tokens, head_dim).transpose(1, 2)
 
 

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from reflex_ros.infer.attention import attend_all, attend_fused
+from reflex_ros.infer.attention import attend_all, attend_fused, fold_mask
 from reflex_ros.infer.cache import Cache
-from reflex_ros.infer.norm import rms_normalise
 from reflex_ros.infer.rope import rotate
 from reflex_ros.infer.weights import Linear, Weights
 
@@ -88,11 +87,12 @@ class Norm:
     def __call__(self, x: Tensor, modulation: Modulation | None = None) -> Tensor:
         """Return the normalised ``x[batch, tokens, width]``."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        normed = rms_normalise(wide, self._eps)
+        power = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_() / wide.shape[-1]
+        normed = wide * power.add_(self._eps).rsqrt_()
         if modulation is not None:
-            return (normed * (1 + modulation.scale) + modulation.shift).to(x.dtype)
+            return normed.mul_(1 + modulation.scale).add_(modulation.shift).to(x.dtype)
         assert self._scale is not None
-        return (normed * self._scale).to(x.dtype)
+        return normed.mul_(self._scale).to(x.dtype)
 
 
 class Projections:
@@ -109,6 +109,11 @@ class Projections:
             return [m(x) for m in self.maps]
         return self.maps[0](x).split(self._sizes, -1)
 
+    @property
+    def joined(self) -> Linear | None:
+        """Return the one map whose outputs lie side by side, None if there are several."""
+        return self.maps[0] if len(self.maps) < len(self._sizes) else None
+
 
 class Mlp:
     """``down(act(gate(x)) * up(x))``."""
@@ -124,7 +129,7 @@ class Mlp:
         if self._is_packed and x.dtype is torch.bfloat16 and len(x) == 1 and x.shape[1] <= FEW:
             return self._upright(x[0])[None]
         gate, up = self._in(x)
-        return self._down(self._activation(gate) * up)
+        return self._down(self._activation(gate).mul_(up))
 
     def _upright(self, x: Tensor) -> Tensor:
         """Return the output for ``x[tokens, width]`` with tokens as columns.
@@ -133,7 +138,7 @@ class Mlp:
         much less work than of the weights.
         """
         gate, up = torch.mm(self._in.maps[0].weight, x.t()).chunk(2)
-        return torch.mm(self._down.weight, self._activation(gate) * up).t()
+        return torch.mm(self._down.weight, self._activation(gate).mul_(up)).t()
 
 
 class Layer:
@@ -166,17 +171,35 @@ class Layer:
             phases: Of the queries and, in a layer of self-attention, of the keys.
             keys: From the layer's own keys and values (None in a cross layer) to all that are
                 visible, ``[batch, keys, kv_heads, head_dim]`` each.
-            mask: ``bool[batch or 1, tokens, keys]`` of what is seen; None = everything.
+            mask: Of what is seen, as ``see`` gives it; None = everything.
         """
-        query, *own = (self._split(part) for part in self._in(x))
-        rotated = self._rotate(query, phases)
-        seen = keys(*((self._rotate(own[0], phases), own[1]) if own else (None, None)))
+        query, *own = self._project(x, phases)
+        seen = keys(*(own or (None, None)))
         style = self._style
         if style.fused:
-            mixed = attend_fused(rotated, *seen, mask=mask)
+            mixed = attend_fused(query, *seen, added=mask)
         else:
-            mixed = attend_all(rotated, *seen, mask=mask, is_wide=style.is_rope_wide)
+            mixed = attend_all(query, *seen, mask=mask, is_wide=style.is_rope_wide)
         return self._out(mixed.flatten(2))
+
+    def see(self, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+        """Return ``bool[batch or 1, tokens, keys]`` as ``attend`` takes it, for all layers."""
+        if not self._style.fused:
+            return mask
+        return fold_mask(mask, self._style.heads // self._style.kv_heads, dtype)
+
+    def _project(self, x: Tensor, phases: Phases) -> Sequence[Tensor]:
+        """Return the rotated queries and, in a layer of self-attention, keys and values."""
+        style, joined = self._style, self._in.joined
+        if joined is not None:  # queries and keys turn together
+            heads = self._split(joined(x))
+            turning = style.heads + style.kv_heads
+            turned = self._rotate(heads[:, :, :turning], phases)
+            return (*turned.split((style.heads, style.kv_heads), 2), heads[:, :, turning:])
+        query, *own = (self._split(part) for part in self._in(x))
+        if not own:
+            return (self._rotate(query, phases),)
+        return self._rotate(query, phases), self._rotate(own[0], phases), own[1]
 
     def key_value(self, x: Tensor, phases: Phases) -> tuple[Tensor, Tensor]:
         """Return the keys and values of normalised ``x`` without any query."""
@@ -240,29 +263,32 @@ def run(
         how: Cache, positions and masks.
         modulations: Two for each layer where the norms are conditioned, else none.
     """
+    mask = layers[0].see(how.mask, x.dtype)
+    cross_mask = layers[0].see(how.cross_mask, x.dtype)
     for index, layer in enumerate(layers):
         first, second = modulations[2 * index : 2 * index + 2] or (None, None)
         normed = layer.norms[0](x, first)
         if how.is_last_kv_only and index == len(layers) - 1:
             how.cache.append(layer.slot, how.at, *layer.key_value(normed, how.phases))
             return x
-        x = _add(x, _attention(layer, normed, how), first)
+        seen = cross_mask if layer.is_cross else mask
+        x = _add(x, _attention(layer, normed, how, seen), first)
         x = _add(x, layer.feed(layer.norms[1](x, second)), second)
     return x
 
 
-def _attention(layer: Layer, normed: Tensor, how: Pass) -> Tensor:
+def _attention(layer: Layer, normed: Tensor, how: Pass, mask: Tensor | None) -> Tensor:
     if layer.is_cross:
         assert how.cross_phases is not None
         seen = cross_keys(layer, how)
-        return layer.attend(normed, how.cross_phases, lambda *_: seen, how.cross_mask)
+        return layer.attend(normed, how.cross_phases, lambda *_: seen, mask)
 
     def grow(key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor]:
         assert key is not None
         assert value is not None
         return how.cache.append(layer.slot, how.at, key, value)
 
-    return layer.attend(normed, how.phases, grow, how.mask)
+    return layer.attend(normed, how.phases, grow, mask)
 
 
 def cross_keys(layer: Layer, how: Pass) -> tuple[Tensor, Tensor]:

@@ -66,8 +66,18 @@ class SnapshotPolicy:
 
         Args:
             image: ``uint8[batch, 3, height, width]`` RGB.
+
+        Raises:
+            ConfigError: The checkpoint does not resize, and the image has another size.
         """
-        return self.network.embed_camera(self._wide(self.processing.image(image)))
+        pixels, side = self.processing.image(image), self.pretrained.sizes.image
+        if tuple(pixels.shape[-2:]) != (side, side):
+            raise ConfigError(
+                f'image cannot be used: got {pixels.shape[-1]} x {pixels.shape[-2]}, expected '
+                f'{side} x {side} (pixels), since the checkpoint does not resize images '
+                '(resize_imgs_with_padding). Resize it.'
+            )
+        return self.network.embed_camera(self._wide(pixels))
 
     @torch.inference_mode()
     def encode(

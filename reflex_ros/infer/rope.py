@@ -43,4 +43,4 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     swapped = torch.cat((second, first), -1)
     if x.dtype is torch.bfloat16:  # published checkpoints round each product
         return x * cos + swapped * sin
-    return torch.addcmul(x * cos, swapped, sin)
+    return (x * cos).addcmul_(swapped, sin)

@@ -16,13 +16,16 @@ from reflex_ros.infer.checkpoint.config_checks import (
     check_folder,
     check_supported,
 )
-from reflex_ros.infer.checkpoint.fields import Fields
+from reflex_ros.infer.checkpoint.fields import MOST_LAYERS, Fields
+from reflex_ros.infer.flow import MOST_STEPS
 
 PI0, PI05, SMOLVLA = FAMILIES = ('pi0', 'pi05', 'smolvla')
 STATE, ACTION, IMAGES = 'observation.state', 'action', 'observation.images.'
 PREPROCESSOR = 'policy_preprocessor.json'
 MODES = ('IDENTITY', 'MEAN_STD', 'MIN_MAX', 'QUANTILES', 'QUANTILE10')
 DTYPES = ('float32', 'bfloat16', '')
+MOST_ROWS, MOST_TOKENS = 4096, 1 << 16
+"""Bounds of a chunk and of a prefix; masks take the square of them."""
 TOKENS = MappingProxyType({PI0: 48, PI05: 200, SMOLVLA: 48})
 """Default of ``tokenizer_max_length``."""
 NORM_MAP = MappingProxyType(
@@ -105,7 +108,7 @@ def read_json(file: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(file.read_text(encoding='utf-8'))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
             f'checkpoint cannot be read {file}: got {error}, expected a JSON file. '
             'Give the folder of a complete checkpoint.'
@@ -147,7 +150,7 @@ def _config(folder: Path, fields: Fields, family: str) -> PretrainedConfig:
     visual = fields.features('input_features', 'VISUAL')
     max_state = fields.integer('max_state_dim', 32, low=1)
     max_action = fields.integer('max_action_dim', 32, low=1)
-    chunk = fields.integer('chunk_size', 50, low=1)
+    chunk = fields.integer('chunk_size', 50, low=1, high=MOST_ROWS)
     config = PretrainedConfig(
         family=family,
         cameras=tuple(key.removeprefix(IMAGES).removeprefix('observation.') for key in visual),
@@ -161,7 +164,8 @@ def _config(folder: Path, fields: Fields, family: str) -> PretrainedConfig:
         max_action_dim=max_action,
         num_steps=_num_steps(fields, family),
         image_wh=_image_wh(fields, family),
-        tokenizer_max_length=fields.integer('tokenizer_max_length', TOKENS[family], low=1),
+        tokenizer_max_length=fields.integer('tokenizer_max_length', TOKENS[family], low=1,
+                                            high=MOST_TOKENS),
         dtype='' if family == SMOLVLA else fields.choice('dtype', '', DTYPES),
         empty_cameras=fields.integer('empty_cameras', 0, low=0),
         min_period=fields.real('min_period', 4e-3),
@@ -170,11 +174,11 @@ def _config(folder: Path, fields: Fields, family: str) -> PretrainedConfig:
         use_relative_actions=fields.flag('use_relative_actions'),
         relative_exclude_joints=fields.strings('relative_exclude_joints', ('gripper',)),
         trained_delay=fields.integer(TRAINED_DELAY, 0, low=0),
-        prefix_length=fields.integer('prefix_length', -1),
+        prefix_length=fields.integer('prefix_length', -1, high=MOST_TOKENS),
         pad_language_to=fields.choice('pad_language_to', 'longest', ('longest', 'max_length')),
         self_attn_every_n_layers=fields.integer('self_attn_every_n_layers', 2),
-        num_vlm_layers=fields.integer('num_vlm_layers', 16),
-        num_expert_layers=fields.integer('num_expert_layers', -1),
+        num_vlm_layers=fields.integer('num_vlm_layers', 16, high=MOST_LAYERS),
+        num_expert_layers=fields.integer('num_expert_layers', -1, high=MOST_LAYERS),
         notes=_notes(fields, family),
     )
     _check(fields.file, config)
@@ -183,8 +187,10 @@ def _config(folder: Path, fields: Fields, family: str) -> PretrainedConfig:
 
 def _num_steps(fields: Fields, family: str) -> int:
     # Files of older exporters of Pi0 name them as SmolVLA does.
-    older = fields.integer('num_steps', 10, low=1)
-    return older if family == SMOLVLA else fields.integer('num_inference_steps', older, low=1)
+    older = fields.integer('num_steps', 10, low=1, high=MOST_STEPS)
+    if family == SMOLVLA:
+        return older
+    return fields.integer('num_inference_steps', older, low=1, high=MOST_STEPS)
 
 
 def _joint_names(folder: Path, fields: Fields) -> tuple[str, ...]:

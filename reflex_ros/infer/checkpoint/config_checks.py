@@ -8,7 +8,9 @@ from typing import Any
 from reflex_ros.core.errors import ModelError
 from reflex_ros.infer.checkpoint.fields import Fields
 
-PICKLES = ('.bin', '.pt', '.pth', '.pkl', '.pickle', '.ckpt')
+PICKLES = ('.bin', '.pt', '.pth', '.pkl', '.pickle', '.ckpt', '.joblib', '.dill')
+PACKED = ('.tar', '.gz', '.bz2', '.xz', '.zip')
+"""Endings that may follow the one of a pickle file."""
 ADAPTERS = ('adapter_config', 'adapter_model')
 
 UNSUPPORTED: tuple[tuple[str, Any, str], ...] = (
@@ -42,7 +44,8 @@ def check_folder(folder: Path) -> None:
         )
     for file in sorted(folder.rglob('*')):
         name = file.relative_to(folder)
-        if file.suffix.lower() in PICKLES:
+        plain = Path(file.stem) if file.suffix.lower() in PACKED else file
+        if plain.suffix.lower() in PICKLES:
             raise ModelError(
                 f'checkpoint is refused {folder} file {name}: got a pickle file, expected '
                 'safetensors only, since reading a pickle runs code. Remove it, or save the '

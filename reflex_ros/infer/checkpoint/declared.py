@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from reflex_ros.core.errors import ModelError
 from reflex_ros.infer.checkpoint.config import SMOLVLA, PretrainedConfig, read_json
-from reflex_ros.infer.checkpoint.fields import Fields
+from reflex_ros.infer.checkpoint.fields import LARGEST, MOST_LAYERS, Fields
 
 SIZES, VLM = 'sizes.json', 'vlm/config.json'
 HEADS = ('heads', 'kv_heads', 'head_dim', 'vision_heads')
@@ -104,9 +104,13 @@ def read_declared(folder: Path, config: PretrainedConfig) -> Declared:
         for key in fields.content:
             name = ALIASES.get(key, key)
             if name in KEYS:
-                values[name] = fields.integer(key, 0, low=1)
+                values[name] = fields.integer(key, 0, low=1, high=_most(name))
     model = _model(folder / VLM) if config.family == SMOLVLA else {}
     return Declared(folder, config.family, MappingProxyType(values), MappingProxyType(model))
+
+
+def _most(name: str) -> int:
+    return MOST_LAYERS if name.endswith('depth') else LARGEST
 
 
 def _model(file: Path) -> dict[str, int]:
@@ -116,7 +120,7 @@ def _model(file: Path) -> dict[str, int]:
     fields = Fields(file, read_json(file))
     text = Fields(file, fields.mapping('text_config'), 'text_config.')
     vision = Fields(file, fields.mapping('vision_config'), 'vision_config.')
-    found = {n: text.integer(key, 0, low=1) for n, key in TEXT_KEYS if text.has(key)}
+    found = {n: text.integer(key, 0, low=1, high=_most(n)) for n, key in TEXT_KEYS if text.has(key)}
     if vision.has('num_attention_heads'):
         found['vision_heads'] = vision.integer('num_attention_heads', 0, low=1)
     if 'head_dim' not in found and 'heads' in found and text.has('hidden_size'):

@@ -11,6 +11,11 @@ from typing import Any
 from reflex_ros.core.errors import ModelError
 
 
+LARGEST, MOST_LAYERS = 1 << 20, 1000
+"""Bounds of any number and of a number of layers: beyond them a file is damaged, and a table of
+that size would take the memory of the machine before anything could be checked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """Typed view of a JSON object.
@@ -36,13 +41,17 @@ class Fields:
         """Whether a field is there and not null."""
         return self.content.get(name) is not None
 
-    def integer(self, name: str, default: int, *, low: int | None = None) -> int:
-        """Return a whole number, at least ``low``."""
+    def integer(
+        self, name: str, default: int, *, low: int | None = None, high: int = LARGEST
+    ) -> int:
+        """Return a whole number, at least ``low`` and at most ``high``."""
         value = self._value(name, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.refuse(name, 'a whole number')
         if low is not None and value < low:
             raise self.refuse(name, f'at least {low}')
+        if value > high:
+            raise self.refuse(name, f'at most {high}')
         return value
 
     def real(self, name: str, default: float) -> float:

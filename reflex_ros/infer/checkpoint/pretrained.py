@@ -84,7 +84,7 @@ def open_pretrained(
     weights = stored.read(names)
     hashes = manifest.hash_or_verify(folder, used_files(folder, stored, processing))
     return Pretrained(
-        config.family, config, sizes, weights, processing, hashes, manifest.model_id(hashes),
+        config.family, processing.config, sizes, weights, processing, hashes, manifest.model_id(hashes),
         folder, config.notes + processing.notes + _notes(binding), binding,
     )  # fmt: skip
 

@@ -173,6 +173,12 @@ def _smolvla_depth(found: int, config: PretrainedConfig, declared: Declared) -> 
         return kept if kept > 0 else found
     depth = min(kept, whole) if kept > 0 else whole
     if found != depth and declared.get('depth') is not None:
+        if depth != whole:
+            raise ModelError(
+                f'checkpoint contradicts itself {declared.folder / "config.json"} num_vlm_layers: '
+                f'got {kept}, expected {found} (from the shapes of the tensors). Use a complete '
+                'checkpoint.'
+            )
         raise declared.contradicts('depth', whole, found)
     return depth
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from reflex_ros.core.errors import ConfigError, ModelError
 from reflex_ros.infer.checkpoint.config import (
     ACTION,
     IMAGES,
+    MOST_TOKENS,
     PI05,
     SMOLVLA,
     STATE,
@@ -73,9 +74,11 @@ def build_processing(
     state = _saved_normaliser(before, saved.NORMALIZER, STATE, config)
     action = _saved_normaliser(after, saved.UNNORMALIZER, ACTION, config)
     _check_same_actions(before, after, action)
+    tokenizer = _tokenizer(config, sources, before)
     return Processing(
-        config=config,
-        tokenizer=_tokenizer(config, sources, before),
+        # The exporter pads and cuts prompts as the processor says, whatever config.json says.
+        config=replace(config, tokenizer_max_length=tokenizer.max_length),
+        tokenizer=tokenizer,
         state_normaliser=state,
         action_normaliser=action,
         state_text=state_text,
@@ -208,7 +211,7 @@ def _tokenizer(config: PretrainedConfig, sources: Sources, chain: Chain | None) 
     step = chain.steps.get(saved.TOKENIZER) if chain else None
     length = config.tokenizer_max_length
     if step is not None:
-        length = step.integer('max_length', length, low=1)
+        length = step.integer('max_length', length, low=1, high=MOST_TOKENS)
     elif chain is not None:
         raise ModelError(
             f'checkpoint is incomplete {chain.file} step {saved.TOKENIZER}: got none, expected '

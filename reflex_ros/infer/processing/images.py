@@ -25,7 +25,8 @@ def resize_pad(image: Tensor, wh: tuple[int, int] | None, *, centre: bool) -> Te
         float32[B, 3, h, w] in [-1, 1], a copy.
 
     Raises:
-        ConfigError: Not a batch of images with three channels, channels first.
+        ConfigError: Not a batch of images with three channels, channels first, or so narrow that
+            nothing is left of it.
     """
     if image.ndim != 4 or image.shape[1] != 3:
         raise ConfigError(
@@ -38,6 +39,11 @@ def resize_pad(image: Tensor, wh: tuple[int, int] | None, *, centre: bool) -> Te
     width, height = wh
     ratio = max(x.shape[-1] / width, x.shape[-2] / height)
     size = int(x.shape[-2] / ratio), int(x.shape[-1] / ratio)
+    if 0 in size:
+        raise ConfigError(
+            f'image cannot be used: got {x.shape[-1]} x {x.shape[-2]}, expected a side ratio that '
+            f'leaves a pixel in {width} x {height} (pixels). Crop it.'
+        )
     x = F.interpolate(x, size=size, mode='bilinear', align_corners=False)
     across, down = max(0, width - size[1]), max(0, height - size[0])
     if centre:
