@@ -6,6 +6,8 @@ import argparse
 import math
 import os
 
+MOST_THREADS = 1024
+
 
 def positive(text: str) -> float:
     """Return a finite number > 0."""
@@ -31,6 +33,14 @@ def positive_int(text: str) -> int:
         value = 0
     if value <= 0:
         raise argparse.ArgumentTypeError(f'got {text}, expected a whole number > 0')
+    return value
+
+
+def threads(text: str) -> int:
+    """Return a number of threads that a machine can have."""
+    value = positive_int(text)
+    if value > MOST_THREADS:
+        raise argparse.ArgumentTypeError(f'got {text}, expected <= {MOST_THREADS}')
     return value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reflex_ros.cli._options import positive_int
+from reflex_ros.cli._options import positive_int, threads
 from reflex_ros.core.errors import EXIT_DONE
 
 FAMILIES, SIZES, DTYPES = ('pi0', 'pi05', 'smolvla'), ('tiny', 'mid'), ('float32', 'bfloat16')
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--checkpoint', type=Path, metavar='DIR', help='measure this checkpoint instead')
     add('--calls', type=positive_int, default=30, metavar='N',
         help='counted calls of each variant (default: %(default)s)')
-    add('--threads', type=positive_int, default=1, help='of torch (default: %(default)s)')
+    add('--threads', type=threads, default=1, help='of torch (default: %(default)s)')
     add('--seed', type=int, default=0, help='of weights and inputs')
     add('--out', type=Path, metavar='DIR', help='folder for a result file')
     add('--picture', type=Path, metavar='PNG', help='file for a picture')

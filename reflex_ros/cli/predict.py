@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reflex_ros.cli._options import positive_int
+from reflex_ros.cli._options import positive_int, threads
 from reflex_ros.core.errors import EXIT_DONE
 
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--steps', type=positive_int, metavar='N',
                         help="denoise steps (default: the checkpoint's)")
     parser.add_argument('--seed', type=int, default=0, help='of the noise, if IN.npz has none')
-    parser.add_argument('--threads', type=positive_int, default=1, help='of torch (default 1)')
+    parser.add_argument('--threads', type=threads, default=1, help='of torch (default 1)')
 
 
 def run(options: argparse.Namespace) -> int:

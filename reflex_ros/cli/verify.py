@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from reflex_ros.cli._options import non_negative, positive, positive_int
+from reflex_ros.cli._options import non_negative, positive, positive_int, threads
 from reflex_ros.core.errors import EXIT_DONE, EXIT_INPUT
 
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('-p', '--param', action='append', default=[], metavar='NAME:=VALUE',
         help='set a parameter, e.g. policy.joint_unit:=rad; may be repeated')
     add('--dtype', choices=('float32', 'bfloat16', 'float64'), help="default: the checkpoint's")
-    add('--threads', type=positive_int, default=1, help='of torch (default 1)')
+    add('--threads', type=threads, default=1, help='of torch (default 1)')
     add('--json', type=Path, metavar='FILE', help='write everything to this file')
     add('--page', type=Path, metavar='FILE.html', help='write a page to read')
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from reflex_ros.core.errors import ConfigError
 
-
 LARGEST_SEED = 1 << 63
 MOST_STEPS = 1000
 """Euler steps; everything that depends on the flow time alone is tabulated for them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,12 @@ def read_arrays(source: Path) -> Arrays:
         ConfigError: The file cannot be read, or lacks ``raw_state`` or ``task``.
     """
     try:
-        with np.load(source, allow_pickle=False) as file:
+        file = np.load(source, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError('a single array')
+        with file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ConfigError(
             f'input cannot be read {source}: got {error}, expected an .npz file of plain arrays. '
             'Write it with numpy.savez.'
@@ -39,7 +43,7 @@ def read_arrays(source: Path) -> Arrays:
 
 
 def numbers(arrays: Arrays, name: str, source: Path) -> npt.NDArray[Any]:
-    """Return an array of the input that must hold numbers.
+    """Return an array of the input that must hold numbers, in this machine's byte order.
 
     Raises:
         ConfigError: It holds something else.
@@ -49,14 +53,14 @@ def numbers(arrays: Arrays, name: str, source: Path) -> npt.NDArray[Any]:
             f'input cannot be used {source} {name}: got {arrays[name].dtype}, expected numbers. '
             'Correct it.'
         )
-    return arrays[name]
+    return arrays[name].astype(arrays[name].dtype.newbyteorder('='), copy=False)
 
 
 def tasks_of(arrays: Arrays, source: Path) -> tuple[str, ...]:
     """Return the instruction of each row.
 
     Raises:
-        ConfigError: There is none, or it is no text.
+        ConfigError: There is none, or it is no valid text.
     """
     tasks = np.atleast_1d(arrays['task'])
     if tasks.dtype.kind not in 'US' or tasks.ndim != 1 or not len(tasks):
@@ -64,7 +68,13 @@ def tasks_of(arrays: Arrays, source: Path) -> tuple[str, ...]:
             f'input cannot be used {source} task: got {tasks.dtype} {list(tasks.shape)}, expected '
             'one text for each row. Correct it.'
         )
-    return tuple(t.decode() if isinstance(t, bytes) else str(t) for t in tasks.tolist())
+    try:
+        plain = [t if isinstance(t, bytes) else str(t).encode() for t in tasks.tolist()]
+        return tuple(text.decode() for text in plain)
+    except UnicodeError as error:
+        raise ConfigError(
+            f'input cannot be used {source} task: got {error}, expected text in UTF-8. Correct it.'
+        ) from error
 
 
 def images_of(arrays: Arrays, source: Path) -> dict[str, npt.NDArray[Any]]:

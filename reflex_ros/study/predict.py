@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from reflex_ros.core.clock import SystemClock
@@ -74,11 +75,7 @@ def predict_file(checkpoint: Path, source: Path, target: Path, options: Options)
     """
     torch.set_num_threads(options.threads)
     arrays = read_arrays(source)
-    if not target.parent.is_dir():
-        raise ConfigError(
-            f'output cannot be written {target}: got no folder {target.parent}, expected one. '
-            'Create it.'
-        )
+    _check_target(target)
     policy = SnapshotPolicy.load(checkpoint, dtype=options.dtype, reuse=options.reuse)
     observation = _observation(arrays, source)
     probe = ClockProbe(SystemClock())
@@ -91,10 +88,29 @@ def predict_file(checkpoint: Path, source: Path, target: Path, options: Options)
     return result
 
 
+def _check_target(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise ConfigError(
+            f'output cannot be written {target}: got no folder {target.parent}, expected one. '
+            'Create it.'
+        )
+    if not target.name or (target.exists() and not target.is_file()):
+        raise ConfigError(
+            f'output cannot be written {target}: got a folder or device, expected the name of a '
+            'file. Choose another place.'
+        )
+
+
 def _observation(arrays: Arrays, source: Path) -> Observation:
     images = {n: torch.from_numpy(image) for n, image in images_of(arrays, source).items()}
-    state = numbers(arrays, 'raw_state', source).astype(np.float32)
+    state = _single(numbers(arrays, 'raw_state', source))
     return Observation(images, torch.from_numpy(state), tasks_of(arrays, source))
+
+
+def _single(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    # What does not fit becomes infinite and is refused with the values that are not finite.
+    with np.errstate(over='ignore'):
+        return values.astype(np.float32)
 
 
 def _noise(
@@ -102,7 +118,7 @@ def _noise(
 ) -> torch.Tensor:
     shape = (policy.config.chunk_size, policy.config.max_action_dim)
     if 'noise' in arrays:
-        return torch.from_numpy(numbers(arrays, 'noise', source).astype(np.float32))
+        return torch.from_numpy(_single(numbers(arrays, 'noise', source)))
     drawn = [chunk_noise(options.seed, row, shape=shape) for row in range(rows)]
     return torch.from_numpy(np.stack(drawn))
 

@@ -120,7 +120,8 @@ def _model(file: Path) -> dict[str, int]:
     fields = Fields(file, read_json(file))
     text = Fields(file, fields.mapping('text_config'), 'text_config.')
     vision = Fields(file, fields.mapping('vision_config'), 'vision_config.')
-    found = {n: text.integer(key, 0, low=1, high=_most(n)) for n, key in TEXT_KEYS if text.has(key)}
+    found = {n: text.integer(key, 0, low=1, high=_most(n))
+             for n, key in TEXT_KEYS if text.has(key)}  # fmt: skip
     if vision.has('num_attention_heads'):
         found['vision_heads'] = vision.integer('num_attention_heads', 0, low=1)
     if 'head_dim' not in found and 'heads' in found and text.has('hidden_size'):

@@ -10,7 +10,6 @@ from typing import Any
 
 from reflex_ros.core.errors import ModelError
 
-
 LARGEST, MOST_LAYERS = 1 << 20, 1000
 """Bounds of any number and of a number of layers: beyond them a file is damaged, and a table of
 that size would take the memory of the machine before anything could be checked."""

@@ -84,8 +84,9 @@ def open_pretrained(
     weights = stored.read(names)
     hashes = manifest.hash_or_verify(folder, used_files(folder, stored, processing))
     return Pretrained(
-        config.family, processing.config, sizes, weights, processing, hashes, manifest.model_id(hashes),
-        folder, config.notes + processing.notes + _notes(binding), binding,
+        config.family, processing.config, sizes, weights, processing, hashes,
+        manifest.model_id(hashes), folder,
+        config.notes + processing.notes + _notes(binding), binding,
     )  # fmt: skip
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +91,13 @@ def test_a_folder_that_is_not_there_is_named_as_such(tmp_path, capsys):
     assert main(['report', str(tmp_path / 'typo')]) == 2
     said = capsys.readouterr().out
     assert 'got no folder' in said and 'logs' not in said
+
+
+def test_a_reader_that_leaves_a_pipe_early_ends_the_command_quietly():
+    read, write = os.pipe()
+    os.close(read)
+    program = 'import sys; from reflex_ros.cli.main import main; sys.exit(main(["params"]))'
+    done = subprocess.run([sys.executable, '-c', program], stdout=write, stderr=subprocess.PIPE,
+                          check=False, cwd=CONFIG.parent)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b'')

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -22,8 +25,9 @@ def run(tmp_path, capsys):
         if source is None:
             np.savez(file, **(arrays or inputs(family)))
         target = tmp_path / 'out.npz'
-        code = main(['predict', str(PARITY / family / 'checkpoint'), '--input', str(file),
-                     '--output', str(target), *options])
+        folder = PARITY / family / 'checkpoint' if family in FAMILIES else family
+        code = main(['predict', str(folder), '--input', str(file), '--output', str(target),
+                     *options])
         written = dict(np.load(target)) if target.exists() else None
         return code, capsys.readouterr().err, written
 
@@ -165,3 +169,80 @@ def test_no_connection_is_made(run, monkeypatch):
 
     monkeypatch.setattr(socket.socket, 'connect', refuse)
     assert run('smolvla')[0] == 0
+
+
+@pytest.mark.parametrize(('change', 'named'), [
+    ({'task': np.array([b'\xff', b'b'])}, 'expected text in UTF-8'),
+    ({'task': np.array(['\ud800', 'b'])}, 'expected text in UTF-8'),
+    ({'raw_state': np.full((2, 7), 1e300)}, 'state cannot be used'),
+    ({'raw_u8/base_0_rgb': np.zeros((2, 3, 1, 4000), np.uint8)}, 'got 4000 x 1'),
+    ({'raw_u8/base_0_rgb': np.zeros((2, 3, 8, 8), '>u2')}, 'image cannot be used base_0_rgb'),
+])
+def test_arrays_of_an_odd_kind_are_refused_in_one_line(run, change, named):
+    code, error, out = run('pi0', {**inputs('pi0'), **change})
+    assert (code, out) == (2, None)
+    assert named in error and error.count('\n') == 1
+
+
+def test_another_byte_order_changes_nothing(run):
+    arrays = inputs('pi0')
+    swapped = {n: a.astype(a.dtype.newbyteorder('>')) for n, a in arrays.items()}
+    _, _, plain = run('pi0', arrays)
+    code, _, out = run('pi0', swapped)
+    assert code == 0 and np.array_equal(out['actions'], plain['actions'])
+
+
+def test_a_single_array_is_refused(run, tmp_path):
+    np.save(tmp_path / 'one.npy', np.zeros(3))
+    code, error, _ = run('pi0', None, source=tmp_path / 'one.npy')
+    assert code == 2 and 'got a single array, expected an .npz file' in error
+
+
+@pytest.mark.parametrize('name', ['', 'pipe', 'folder'])
+def test_what_is_no_file_is_never_replaced_by_the_output(tmp_path, capsys, name):
+    np.savez(tmp_path / 'in.npz', **inputs('pi0'))
+    os.mkfifo(tmp_path / 'pipe')
+    (tmp_path / 'folder').mkdir()
+    target = str(tmp_path / name) if name else ''
+    code = main(['predict', str(PARITY / 'pi0' / 'checkpoint'), '--input',
+                 str(tmp_path / 'in.npz'), '--output', target])
+    assert code == 2 and 'output cannot be written' in capsys.readouterr().err
+    assert (tmp_path / 'pipe').is_fifo()
+
+
+@pytest.mark.parametrize(('options', 'named'), [
+    (('--seed', str(2**70)), 'seed: got'), (('--steps', '1000000000'), 'expected 1 to 1000'),
+])
+def test_numbers_that_no_machine_holds_are_refused(run, options, named):
+    arrays = {n: a for n, a in inputs('pi0').items() if n != 'noise'}
+    code, error, out = run('pi0', arrays, *options)
+    assert (code, out) == (2, None) and named in error
+
+
+def test_more_threads_than_a_machine_has_are_refused(run, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run('pi0', None, '--threads', '4000000000')
+    assert caught.value.code == 2 and 'expected <= 1024' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('length', [40, 130])
+def test_prompts_are_padded_as_the_processor_says(run, tmp_path, length):
+    folder = shutil.copytree(PARITY / 'pi0' / 'checkpoint', tmp_path / 'other')
+    file = folder / 'policy_preprocessor.json'
+    content = json.loads(file.read_text())
+    content['steps'][3]['config']['max_length'] = length
+    file.write_text(json.dumps(content))
+    arrays = {**inputs('pi0'), 'task': np.array(['word ' * 200, 'fold'])}
+    code, error, out = run(folder, arrays)
+    assert (code, error) == (0, '')
+    assert out['prefix_pad_masks'].shape[1] == 3 * 16 + length
+    assert out['prefix_pad_masks'][0].all()
+
+
+def test_an_image_of_another_size_is_refused_where_none_is_resized(run, tmp_path):
+    folder = shutil.copytree(PARITY / 'smolvla' / 'checkpoint', tmp_path / 'other')
+    content = json.loads((folder / 'config.json').read_text())
+    (folder / 'config.json').write_text(
+        json.dumps({**content, 'resize_imgs_with_padding': None}))
+    code, error, _ = run(folder, inputs('smolvla'))
+    assert code == 2 and 'got 72 x 48, expected 64 x 64 (pixels)' in error

@@ -134,6 +134,12 @@ def test_what_is_not_supported_is_refused_by_name(copy, family, name, value, exp
     ('min_period', 5.0, 'at most max_period'),
     ('input_features', {}, 'at least one camera'),
     ('action_feature_names', ['a'], 'expected 7'),
+    ('chunk_size', 10**9, 'chunk_size: got 1000000000, expected at most 4096'),
+    ('num_inference_steps', 10**9, 'expected at most 1000'),
+    ('prefix_length', 10**12, 'expected at most 65536'),
+    ('tokenizer_max_length', 10**9, 'expected at most 65536'),
+    ('num_vlm_layers', 10**9, 'expected at most 1000'),
+    ('empty_cameras', 10**9, 'expected at most 1048576'),
 ])
 def test_nonsense_is_refused_by_name(copy, name, value, expected):
     folder = copy()
@@ -160,6 +166,7 @@ def test_an_unknown_type_is_named(copy, kind):
 
 @pytest.mark.parametrize('name', [
     'pytorch_model.bin', 'deep/er/model.pt', 'a.pth', 'state.pkl', 'a.ckpt', 'A.PKL',
+    'model.pth.tar', 'a.pkl.gz', 'x.joblib', 'x.dill',
 ])
 def test_a_pickle_file_anywhere_is_refused_by_name(copy, name):
     folder = copy()
@@ -177,7 +184,9 @@ def test_an_adapter_is_refused_by_name(copy, name):
         read_pretrained_config(folder.path)
 
 
-@pytest.mark.parametrize(('text', 'got'), [('{', 'Expecting'), ('[]', 'got list')])
+@pytest.mark.parametrize(('text', 'got'), [
+    ('{', 'Expecting'), ('[]', 'got list'), ('[' * 100_000, 'recursion'),
+])
 def test_a_damaged_file_is_named(copy, text, got):
     folder = copy()
     (folder.path / 'config.json').write_text(text)

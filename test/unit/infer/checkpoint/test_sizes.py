@@ -10,6 +10,7 @@ import pytest
 from reflex_ros.core.errors import ModelError
 from reflex_ros.infer.checkpoint.config import read_pretrained_config
 from reflex_ros.infer.checkpoint.expected import expected_tensors
+from reflex_ros.infer.checkpoint.pretrained import open_pretrained
 from reflex_ros.infer.checkpoint.sizes import Sizes, infer_sizes
 
 FULL_PI = Sizes(
@@ -201,3 +202,19 @@ def test_layers_that_a_file_declares_and_the_tensors_lack_are_named(bare):
     (folder / 'sizes.json').write_text(json.dumps({'depth': 16}))
     with pytest.raises(ModelError, match=r'sizes\.json depth: got 16, expected 15'):
         infer_sizes(shapes, config, folder)
+
+
+def test_layers_that_the_configuration_keeps_and_the_tensors_exceed_are_named(bare):
+    config, folder = bare('smolvla', num_vlm_layers=2)
+    shapes = expected_tensors('smolvla', replace(FULL_SMOLVLA, depth=4, expert_depth=4), config)
+    (folder / 'sizes.json').write_text(json.dumps({'depth': 4}))
+    with pytest.raises(ModelError, match=r'config\.json num_vlm_layers: got 2, expected 4'):
+        infer_sizes(shapes, config, folder)
+
+
+@pytest.mark.parametrize('key', ['vision_depth', 'depth'])
+def test_a_number_of_layers_that_no_machine_holds_is_named(copy, key):
+    folder = copy()
+    folder.json('sizes.json', lambda c: c.update({key: 10**8}))
+    with pytest.raises(ModelError, match=f'{key}: got 100000000, expected at most 1000'):
+        open_pretrained(folder.path)

@@ -78,3 +78,9 @@ def test_the_argument_is_not_changed():
 def test_another_arrangement_is_refused_with_its_shape(shape):
     with pytest.raises(ConfigError, match=r'got shape \[.*\], expected \[B, 3, H, W\]'):
         resize_pad(torch.zeros(shape), (8, 8), centre=True)
+
+
+@pytest.mark.parametrize('shape', [(1, 4000), (3000, 1)])
+def test_an_image_too_narrow_to_leave_a_pixel_is_refused_with_its_size(shape):
+    with pytest.raises(ConfigError, match=f'got {shape[1]} x {shape[0]}, expected a side ratio'):
+        resize_pad(noise(*shape, batch=1), (24, 24), centre=True)
