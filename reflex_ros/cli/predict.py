@@ -2,12 +2,14 @@
 
 IN.npz holds raw_u8/<camera> uint8 [B,3,H,W], raw_state [B,joints] in the checkpoint's units, task
 [B] and, if wanted, noise [B,chunk,32]. OUT.npz gets actions, actions_unnormalized, v_t, prefix_k,
-prefix_v, prefix_pad_masks and stage_s/<stage> (seconds).
+prefix_v, prefix_pad_masks and stage_s/<stage> (seconds). A missing camera, a state far from the
+training data and a task that is cut are warnings.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from reflex_ros.cli._options import positive_int, threads
@@ -29,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--steps', type=positive_int, metavar='N',
                         help="denoise steps (default: the checkpoint's)")
     parser.add_argument('--seed', type=int, default=0, help='of the noise, if IN.npz has none')
+    parser.add_argument('--state-text', choices=('real', 'padded'), default='real',
+                        help='columns of the state in the text of pi05: its own (default), or '
+                             'padded, as older exporters trained')
     parser.add_argument('--threads', type=threads, default=1, help='of torch (default 1)')
 
 
@@ -37,8 +42,9 @@ def run(options: argparse.Namespace) -> int:
     from reflex_ros.study.predict import Options, predict_file
 
     how = Options(options.dtype, options.cache, options.layout, options.steps,
-                  options.seed, options.threads)
-    result = predict_file(options.checkpoint, options.input, options.output, how)
+                  options.seed, options.threads, options.state_text)
+    result = predict_file(options.checkpoint, options.input, options.output, how,
+                          warn=lambda line: print(f'warning: {line}', file=sys.stderr))
     rows, chunk, joints = result.physical.shape
     print(f'{options.output}: {rows} x {chunk} actions of {joints} joints')
     return EXIT_DONE

@@ -56,6 +56,12 @@ def numbers(arrays: Arrays, name: str, source: Path) -> npt.NDArray[Any]:
     return arrays[name].astype(arrays[name].dtype.newbyteorder('='), copy=False)
 
 
+def single(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return numbers in single precision; what does not fit is infinite, to be refused later."""
+    with np.errstate(over='ignore'):
+        return values.astype(np.float32)
+
+
 def tasks_of(arrays: Arrays, source: Path) -> tuple[str, ...]:
     """Return the instruction of each row.
 

@@ -27,6 +27,7 @@ from reflex_ros.infer.processing.normalise import NEEDS, Normaliser
 from reflex_ros.infer.processing.pipeline import Processing
 from reflex_ros.infer.processing.prompt import STATE_TEXTS
 from reflex_ros.infer.processing.tokenizer import PromptTokenizer
+from reflex_ros.study.arrays import single
 from reflex_ros.study.inspect_memory import parameter_groups, snapshot_memory
 from reflex_ros.study.inspect_robot import Robot
 from reflex_ros.study.inspect_sight import Column, Float64, Glimpse, Sight, View, token_texts
@@ -145,7 +146,7 @@ class PretrainedSubject:
         observation = Observation(
             {name: torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
              for name, image in glimpse.images.items()},
-            torch.from_numpy(glimpse.state.astype(np.float32))[None], (glimpse.task,),
+            torch.from_numpy(single(glimpse.state))[None], (glimpse.task,),
         )  # fmt: skip
         shape = (self.config.chunk_size, self.config.max_action_dim)
         noise = chunk_noise(seed, 0, shape=shape) if glimpse.noise is None else glimpse.noise

@@ -16,7 +16,7 @@ from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.types import ByteArray
-from reflex_ros.study.arrays import images_of, numbers, read_arrays, tasks_of
+from reflex_ros.study.arrays import images_of, numbers, read_arrays, single, tasks_of
 from reflex_ros.study.inspect_robot import Robot
 from reflex_ros.study.inspect_sight import Float64, Glimpse
 
@@ -108,7 +108,9 @@ def glimpse_of_file(source: Path, row: int, *, task: str | None = None) -> Glimp
     tasks = tasks_of(arrays, source)
     states = np.atleast_1d(numbers(arrays, 'raw_state', source))
     cameras = images_of(arrays, source)
-    rows = min(map(len, [tasks, states, *cameras.values()]))
+    noises = np.atleast_1d(numbers(arrays, 'noise', source)) if 'noise' in arrays else None
+    stacks = [*map(np.atleast_1d, cameras.values()), *([] if noises is None else [noises])]
+    rows = min(map(len, [tasks, states, *stacks]))
     if not 0 <= row < rows:
         raise ConfigError(
             f'input cannot be used {source}: got row {row}, expected 0 to {rows - 1}. '
@@ -121,9 +123,7 @@ def glimpse_of_file(source: Path, row: int, *, task: str | None = None) -> Glimp
                 'uint8 [batch, 3, height, width]. Give RGB images.'
             )
     images = {name: stack[row].transpose(1, 2, 0) for name, stack in cameras.items()}
-    noise = None
-    if 'noise' in arrays:
-        noise = numbers(arrays, 'noise', source)[row].astype(np.float32)
+    noise = None if noises is None else single(np.atleast_1d(noises[row]))
     state = np.atleast_1d(states[row]).astype(np.float64)
     return Glimpse(images, state, task or tasks[row], f'{source.name}, row {row}', noise)
 

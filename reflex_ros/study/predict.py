@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from reflex_ros.core.clock import SystemClock
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.probe import ClockProbe
 from reflex_ros.infer.cache import NAIVE, PARTITIONED
+from reflex_ros.infer.checkpoint.pretrained import open_pretrained
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.one_shot import Observation, predict
 from reflex_ros.infer.policy import SnapshotPolicy
 from reflex_ros.infer.reuse import Reuse, reference_reuse
-from reflex_ros.study.arrays import Arrays, images_of, numbers, read_arrays, tasks_of
+from reflex_ros.study.arrays import Arrays, images_of, numbers, read_arrays, single, tasks_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reflex_ros.core.probe import Probe
     from reflex_ros.infer.one_shot import Prediction
 
 CACHES = ('partitioned', 'full', 'naive')
 LAYOUTS = ('reference', 'compact')
+
+
+def silence(_: str) -> None:
+    """Say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ class Options:
         num_steps: Euler steps; None = the checkpoint's.
         seed: Of the noise where the input has none.
         threads: Of torch.
+        state_text: Columns of the state in the text of Pi0.5, see ``Processing``.
     """
 
     dtype: str | None = None
@@ -49,6 +56,7 @@ class Options:
     num_steps: int | None = None
     seed: int = 0
     threads: int = 1
+    state_text: str = 'real'
 
     @property
     def reuse(self) -> Reuse:
@@ -59,7 +67,10 @@ class Options:
         return Reuse(drop_masked=self.layout == 'compact')
 
 
-def predict_file(checkpoint: Path, source: Path, target: Path, options: Options) -> Prediction:
+def predict_file(
+    checkpoint: Path, source: Path, target: Path, options: Options, *,
+    warn: Callable[[str], object] = silence,
+) -> Prediction:  # fmt: skip
     """Read observations, infer, write everything that a comparison needs.
 
     Args:
@@ -68,6 +79,7 @@ def predict_file(checkpoint: Path, source: Path, target: Path, options: Options)
             and, if wanted, ``noise``.
         target: ``.npz`` to write; replaced only when everything has been computed.
         options: How to compute.
+        warn: Gets each line that says what is odd about the observations.
 
     Raises:
         ConfigError: The input lacks something or does not fit the checkpoint.
@@ -76,7 +88,8 @@ def predict_file(checkpoint: Path, source: Path, target: Path, options: Options)
     torch.set_num_threads(options.threads)
     arrays = read_arrays(source)
     _check_target(target)
-    policy = SnapshotPolicy.load(checkpoint, dtype=options.dtype, reuse=options.reuse)
+    policy = SnapshotPolicy(open_pretrained(checkpoint, state_text=options.state_text),
+                            dtype=options.dtype, reuse=options.reuse)  # fmt: skip
     observation = _observation(arrays, source)
     probe = ClockProbe(SystemClock())
     noise = _noise(arrays, source, policy, options, len(observation.tasks))
@@ -85,7 +98,28 @@ def predict_file(checkpoint: Path, source: Path, target: Path, options: Options)
         policy, observation, noise, probe=probe, num_steps=options.num_steps, cache=cache
     )
     _write(target, result, probe)
+    for line in oddities(policy, observation):
+        warn(line)
     return result
+
+
+def oddities(policy: SnapshotPolicy, observation: Observation) -> tuple[str, ...]:
+    """Return a line for each thing that a checkpoint takes and was hardly trained on."""
+    processing = policy.processing
+    absent = [
+        f'camera {name} is missing: got {sorted(observation.images)}, expected all of '
+        f'{list(policy.cameras)}. It counts as masked; give its images.'
+        for name in policy.cameras if name not in observation.images
+    ]  # fmt: skip
+    near = processing.normalised_state(observation.state)
+    prompts = [processing.prompt(task, row)
+               for task, row in zip(observation.tasks, near, strict=True)]  # fmt: skip
+    cut = [
+        f'task {at} is cut: got {excess + processing.tokenizer.max_length} tokens, expected at '
+        f'most {processing.tokenizer.max_length}. Shorten it.'
+        for at, prompt in enumerate(prompts) if (excess := processing.tokenizer.excess(prompt))
+    ]  # fmt: skip
+    return (*absent, *cut, *processing.outliers(observation.state))
 
 
 def _check_target(target: Path) -> None:
@@ -103,14 +137,8 @@ def _check_target(target: Path) -> None:
 
 def _observation(arrays: Arrays, source: Path) -> Observation:
     images = {n: torch.from_numpy(image) for n, image in images_of(arrays, source).items()}
-    state = _single(numbers(arrays, 'raw_state', source))
+    state = single(numbers(arrays, 'raw_state', source))
     return Observation(images, torch.from_numpy(state), tasks_of(arrays, source))
-
-
-def _single(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    # What does not fit becomes infinite and is refused with the values that are not finite.
-    with np.errstate(over='ignore'):
-        return values.astype(np.float32)
 
 
 def _noise(
@@ -118,7 +146,7 @@ def _noise(
 ) -> torch.Tensor:
     shape = (policy.config.chunk_size, policy.config.max_action_dim)
     if 'noise' in arrays:
-        return torch.from_numpy(_single(numbers(arrays, 'noise', source)))
+        return torch.from_numpy(single(numbers(arrays, 'noise', source)))
     drawn = [chunk_noise(options.seed, row, shape=shape) for row in range(rows)]
     return torch.from_numpy(np.stack(drawn))
 

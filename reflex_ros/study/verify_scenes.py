@@ -19,6 +19,7 @@ from reflex_ros.infer.boundary.certificate import (
 from reflex_ros.infer.boundary.snapshot import SnapshotScene
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.one_shot import Observation
+from reflex_ros.study.arrays import single
 from reflex_ros.study.inspect_sight import Glimpse
 from reflex_ros.study.inspect_source import glimpse_of_file, glimpse_of_run
 from reflex_ros.study.inspect_tiny import TinySubject
@@ -122,7 +123,7 @@ def _snapshots(subject: Any, glimpses: Sequence[Glimpse], seed: int) -> list[Sna
             name: torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
             for name, image in glimpse.images.items()
         }
-        state = torch.from_numpy(glimpse.state.astype(np.float32))[None]
+        state = torch.from_numpy(single(glimpse.state))[None]
         noise = chunk_noise(seed, at, shape=shape) if glimpse.noise is None else glimpse.noise
         observation = Observation(images, state, (glimpse.task,))
         scenes.append(SnapshotScene(observation, torch.from_numpy(noise)[None]))

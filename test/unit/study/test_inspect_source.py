@@ -240,3 +240,15 @@ def test_a_row_that_is_not_there_is_refused(tmp_path, row):
     np.savez(tmp_path / 'in.npz', raw_state=np.zeros((1, 7)), task=np.array(['x']))
     with pytest.raises(ConfigError, match=f'row {row}, expected 0 to 0'):
         glimpse_of_file(tmp_path / 'in.npz', row)
+
+
+@pytest.mark.parametrize('change', [
+    {'noise': np.zeros((0, 6, 32))}, {'noise': np.array(1.0)}, {'raw_u8/main': np.array(3)},
+    {'raw_u8/main': np.zeros((0, 3, 8, 8), np.uint8)}, {'raw_state': np.array(1.0)},
+])
+def test_arrays_of_no_or_few_rows_are_refused_or_bounded(tmp_path, change):
+    arrays = {'raw_u8/main': np.zeros((2, 3, 8, 8), np.uint8), 'raw_state': np.zeros((2, 7)),
+              'task': np.array(['a', 'b']), **change}
+    np.savez(tmp_path / 'in.npz', **arrays)
+    with pytest.raises(ConfigError):
+        glimpse_of_file(tmp_path / 'in.npz', 1)
