@@ -62,7 +62,7 @@ def compact_tokens(
         views: ``[1, camera_tokens, width]`` of the cameras that are present, in order.
         ids: Token ids.
     """
-    words = network.embed_words(torch.tensor([list(ids)]))
+    words = network.embed_words(torch.tensor([list(ids)], dtype=torch.long))
     return torch.cat([*views.values(), words.to(_common(views, words))], 1)
 
 

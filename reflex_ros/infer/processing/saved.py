@@ -59,7 +59,8 @@ class Chain:
 
     def eps(self, step: str) -> float:
         """Return the number that keeps a feature without spread from dividing by zero."""
-        value = self.steps[step].content.get('eps', EPS)
+        value = self.steps[step].content.get('eps')
+        value = EPS if value is None else value
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
             raise self.steps[step].refuse('eps', 'a number from 0 to 1')
         return float(value)

@@ -265,3 +265,15 @@ def test_the_state_text_of_older_exporters_is_an_option(run):
     code, _, padded = run('pi05', None, '--state-text', 'padded')
     assert code == 0
     assert (padded['prefix_pad_masks'].sum(1) > real['prefix_pad_masks'].sum(1)).all()
+
+
+def test_a_prompt_without_a_token_leaves_the_images(run, tmp_path):
+    folder = shutil.copytree(PARITY / 'smolvla' / 'checkpoint', tmp_path / 'other')
+    file = folder / 'policy_preprocessor.json'
+    content = json.loads(file.read_text())
+    content['steps'] = [s for s in content['steps'] if 'new_line' not in s['registry_name']]
+    file.write_text(json.dumps(content))
+    arrays = {**inputs('smolvla'), 'task': np.array(['', 'fold'])}
+    padded, compact = (run(folder, arrays, '--layout', how) for how in ('reference', 'compact'))
+    assert (padded[0], compact[0]) == (0, 0)
+    assert np.abs(padded[2]['actions'] - compact[2]['actions']).max() < 1e-4

@@ -77,6 +77,8 @@ def test_eps_is_the_saved_one(copy):
     assert folder.processing().state_normaliser.eps == 0.5
     folder.step('pre', 'normalizer_processor', eps=-1)
     refused(folder, 'eps: got -1')
+    folder.step('pre', 'normalizer_processor', eps=None)
+    assert folder.processing().state_normaliser.eps == 1e-8
 
 
 def test_the_name_of_the_statistics_is_taken_from_the_processor(copy):
