@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from reflex_ros.cli._options import add_graph_options, use_graph_options
+from reflex_ros.cli._graph import add_graph_options, use_graph_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

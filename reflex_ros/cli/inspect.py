@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reflex_ros.cli._options import add_graph_options, non_negative, positive, use_graph_options
+from reflex_ros.cli._graph import add_graph_options, use_graph_options
+from reflex_ros.cli._options import non_negative, positive
 from reflex_ros.core.errors import EXIT_DONE, EXIT_INPUT
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
-import os
 import pkgutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from reflex_ros.cli._output import discard, flushed
 from reflex_ros.core.errors import EXIT_DONE, EXIT_INPUT, EXIT_INTERRUPTED, ReflexError
 
 
@@ -37,16 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     module.add_arguments(parser)
     options = parser.parse_args(rest)
     try:
-        code = int(module.run(options))
-        sys.stdout.flush()
-        return code
+        return flushed(int(module.run(options)))
     except ReflexError as error:
         print(f'{type(error).__name__}: {error}', file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        # whoever read the output has seen enough (``| head``); the rest goes nowhere, silently
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_DONE
+        return discard()
     except KeyboardInterrupt:
         # a running graph takes the signal itself; here nothing was started, or it has ended
         print('reflex-ros: interrupted', file=sys.stderr)
