@@ -58,7 +58,8 @@ class SmolVla:
         self._parts, self._expert, self._style = vlm, expert, style
         self._every = config.self_attn_every_n_layers
         self._words = vlm['text_model.embed_tokens.weight']
-        check_pairs(sizes, self._every)
+        check_pairs(sizes)
+        check_projections(expert, sizes, self._every)
         self.state_in = weights.linear('state_proj')
         self.tokens = ActionTokens(weights, config)
         self.velocity_out = weights.linear('action_out_proj')
@@ -166,33 +167,44 @@ class SmolVla:
         return SmolVlaDenoiser(self, whole, num_steps, cache=cache)
 
 
-def check_pairs(sizes: Sizes, every: int) -> None:
+def check_pairs(sizes: Sizes) -> None:
     """Refuse stacks whose layers cannot be paired.
 
-    Args:
-        sizes: Of the checkpoint.
-        every: Every n-th layer of the language model is read by self-attention.
-
     Raises:
-        ModelError: The depth of the language model is no multiple of the expert's, or an expert
-            layer that projects the language model's keys would have to project its own input:
-            the exporter counts layers of the expert, the network those of the language model.
+        ModelError: The depth of the language model is no multiple of the expert's.
     """
     if sizes.expert_depth < 1 or sizes.depth % sizes.expert_depth:
         raise ModelError(
             f'layers cannot be paired: got {sizes.expert_depth} of the expert, expected a divisor '
             f'of {sizes.depth}. Use a complete checkpoint.'
         )
-    stride, rows = sizes.depth // sizes.expert_depth, sizes.kv_heads * sizes.head_dim
-    wrong = [i for i in range(sizes.expert_depth) if every > 0 and i % every > 0
-             and i * stride % every == 0]  # fmt: skip
-    if wrong and rows != sizes.expert_width:
-        raise ModelError(
-            f'layers cannot be paired, self_attn_every_n_layers: got {every} with '
-            f'{sizes.expert_depth} of {sizes.depth} layers in the expert, expected layer '
-            f'{wrong[0]} of the expert to attend across, as its key projection of {rows} columns '
-            'does. Use a checkpoint that its exporter can run.'
-        )
+
+
+def check_projections(expert: Weights, sizes: Sizes, every: int) -> None:
+    """Refuse an expert layer that is to read its own input and has no projection for it.
+
+    The exporter replaces projections by the number of the expert's layer, and chooses the kind of
+    attention by that of the language model: with fewer layers in the expert the two may differ.
+
+    Args:
+        expert: Weights of the expert. sizes: Of the checkpoint.
+        every: Every n-th layer of the language model is read by self-attention.
+
+    Raises:
+        ModelError: Names the layer.
+    """
+    stride = sizes.depth // sizes.expert_depth
+    for i in range(sizes.expert_depth) if every > 0 else ():
+        if i % every == 0 or i * stride % every:
+            continue
+        columns = expert[f'layers.{i}.self_attn.k_proj.weight'].shape[1]
+        if columns != sizes.expert_width:
+            raise ModelError(
+                f'layers cannot be paired, layer {i} of {sizes.expert_depth} of the expert: got a '
+                f'key projection of {columns} columns, expected {sizes.expert_width} for '
+                f'self-attention (self_attn_every_n_layers {every}, {sizes.depth} layers in the '
+                'language model). Use a checkpoint that its exporter can run.'
+            )
 
 
 class SmolVlaDenoiser:
