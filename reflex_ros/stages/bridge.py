@@ -335,21 +335,32 @@ class Bridge:
         """Refuse a step that is too large, also where a ramp would lead over it.
 
         A chunk shows where the arm would be if it had gone its way since the observation, so it
-        may honestly be as much further off as the arm can move in that time.
+        may honestly be as much further off as the arm can move in that time. Its row 0 may not
+        where it ends a rest: that is where the arm is.
         """
         step = self._mover.seam(running, next_due_ns)
         if step is None:
             return RejectReason.NONE, ''
         age_ns = max(next_due_ns, running.step0_ns) - running.observation_ns
         way = self._arm.limits().velocity[:-1] * max(0, age_ns) / S
-        bounds = self._config.max_seam_rad + way
-        worst = int(np.argmax(np.abs(step[:-1]) - bounds))
-        if abs(step[worst]) <= bounds[worst]:
-            return RejectReason.NONE, ''
-        return RejectReason.SEAM, (
-            f'Seam of chunk {running.chunk.chunk_id} at {self._arm.names[worst]}: got '
-            f'{step[worst]:+.3f} rad, expected at most {bounds[worst]:.3f} rad '
-            f'({way[worst]:.3f} rad of them for the time since its observation). '
+        steps = [(step[:-1], way)]
+        if self._mover.needs_ramp and self._mover.position is not None:
+            first = running.path.at(running.step0_ns).position - self._mover.position
+            steps.append((first[:-1], np.zeros_like(way)))
+        for found, added in steps:
+            bounds = self._config.max_seam_rad + added
+            worst = int(np.argmax(np.abs(found) - bounds))
+            if not abs(found[worst]) <= bounds[worst]:
+                return RejectReason.SEAM, self._seam_text(
+                    running, worst, found=found[worst], added=added[worst])
+        return RejectReason.NONE, ''
+
+    def _seam_text(self, running: Running, joint: int, *, found: float, added: float) -> str:
+        bound = self._config.max_seam_rad + added
+        return (
+            f'Seam of chunk {running.chunk.chunk_id} at {self._arm.names[joint]}: got '
+            f'{found:+.3f} rad, expected at most {bound:.3f} rad '
+            f'({added:.3f} rad of them for the time since its observation). '
             f'Use stitch={Stitch.BLEND.value} and check units and normalisation.'
         )
 

@@ -70,6 +70,11 @@ class Mover:
         return None if self._limiter is None else self._limiter.position
 
     @property
+    def needs_ramp(self) -> bool:
+        """Return whether the next chunk ends a rest: it has been still since its observation."""
+        return self._needs_ramp
+
+    @property
     def is_at_rest(self) -> bool:
         """Return whether the command stream stands still or nothing may be sent."""
         return (not may_send(self._states.state) or self._limiter is None

@@ -74,6 +74,21 @@ def test_an_older_observation_may_lie_further_off_by_what_the_arm_can_move(movin
     assert offer(1.3, 180).reason is RejectReason.SEAM
 
 
+def test_row_0_of_a_chunk_that_ends_a_rest_has_no_such_freedom(rig, move):
+    """The arm has not moved since the observation: a chunk that starts elsewhere is wrong."""
+    resting = rig()
+    resting.tick(3)
+    stamp = resting.now.stamp_ns - 180_000_000
+    far = resting.chunk(start=move(0.9), to=move(0.9), at_ns=resting.now.mono_ns - 180_000_000,
+                        oldest_stamp_ns=stamp, observation_stamp_ns=stamp, newest_stamp_ns=stamp)
+    refused = resting.offer(far)
+    assert refused.reason is RejectReason.SEAM and 'expected at most 0.500 rad' in refused.text
+    honest = resting.chunk(start=move(0.0), to=move(1.4), at_ns=resting.now.mono_ns - 180_000_000,
+                           oldest_stamp_ns=stamp, observation_stamp_ns=stamp,
+                           newest_stamp_ns=stamp)
+    assert resting.offer(honest) is None
+
+
 def test_a_step_is_judged_from_the_waiting_chunk_that_runs_before_it(moving, move):
     moving.tick(1)
     first_ns = moving.next_due_ns + 40_000_000
