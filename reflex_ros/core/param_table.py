@@ -125,7 +125,8 @@ SAFETY = (
               'chunk.', bounds=(0.1, 10.0)),
     ParamSpec('safety.max_seam_rad', 0.5, 'rad', 'A chunk with a larger joint step at the switch '
               'is rejected. What the joint can move at its velocity limit in the time since the '
-              'observation comes on top.', bounds=(0.01, 3.0)),
+              'observation comes on top, except for row 0 of a chunk that ends a rest.',
+              bounds=(0.01, 3.0)),
 )
 
 _ARM = (BRIDGE, SIMULATOR)

@@ -335,18 +335,19 @@ class Bridge:
         """Refuse a step that is too large, also where a ramp would lead over it.
 
         A chunk shows where the arm would be if it had gone its way since the observation, so it
-        may honestly be as much further off as the arm can move in that time. Its row 0 may not
-        where it ends a rest: that is where the arm is.
+        may honestly be as much further off as the arm can move in that time. Where it ends a rest
+        its row 0 may not: that is where the arm has been since it came to rest.
         """
         step = self._mover.seam(running, next_due_ns)
         if step is None:
             return RejectReason.NONE, ''
-        age_ns = max(next_due_ns, running.step0_ns) - running.observation_ns
-        way = self._arm.limits().velocity[:-1] * max(0, age_ns) / S
-        steps = [(step[:-1], way)]
-        if self._mover.needs_ramp and self._mover.position is not None:
+        switch_ns = max(next_due_ns, running.step0_ns)
+        speed = self._arm.limits().velocity[:-1]
+        steps = [(step[:-1], speed * max(0, switch_ns - running.observation_ns) / S)]
+        rest_ns = self._rest_since_ns(switch_ns)
+        if rest_ns is not None and self._mover.position is not None:
             first = running.path.at(running.step0_ns).position - self._mover.position
-            steps.append((first[:-1], np.zeros_like(way)))
+            steps.append((first[:-1], speed * max(0, rest_ns - running.observation_ns) / S))
         for found, added in steps:
             bounds = self._config.max_seam_rad + added
             worst = int(np.argmax(np.abs(found) - bounds))
@@ -354,6 +355,18 @@ class Bridge:
                 return RejectReason.SEAM, self._seam_text(
                     running, worst, found=found[worst], added=added[worst])
         return RejectReason.NONE, ''
+
+    def _rest_since_ns(self, switch_ns: int) -> int | None:
+        """Return since when the arm has been at rest, None while it follows a plan.
+
+        0 before a ramp: it has been still for longer than any observation. While it still
+        decelerates it will not have come to rest before the switch.
+        """
+        if self._mover.needs_ramp:
+            return 0
+        if self.states.state is not ArmState.HOLDING:
+            return None
+        return self._ticks.rest.settled_since_ns or switch_ns
 
     def _seam_text(self, running: Running, joint: int, *, found: float, added: float) -> str:
         bound = self._config.max_seam_rad + added

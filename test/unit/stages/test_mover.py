@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reflex_ros.core.types import RejectReason, Stitch, Verdict
+from reflex_ros.core.types import ArmState, RejectReason, Stitch, Verdict
 
 STEP = 5e-4
 """rad; what a blend of 60 ms takes up within the limits of the arm."""
@@ -87,6 +87,23 @@ def test_row_0_of_a_chunk_that_ends_a_rest_has_no_such_freedom(rig, move):
                            oldest_stamp_ns=stamp, observation_stamp_ns=stamp,
                            newest_stamp_ns=stamp)
     assert resting.offer(honest) is None
+
+
+def test_a_hold_in_between_takes_that_freedom_away(moving, move):
+    """The plan has run out and the arm has settled; what was seen since shows the held pose."""
+    moving.offer(moving.chunk())
+    moving.tick(45)
+    assert moving.bridge.states.state is ArmState.HOLDING
+
+    def offer(start, age_ms):
+        stamp = moving.now.stamp_ns - age_ms * 1_000_000
+        return moving.offer(moving.chunk(
+            start=start, to=start, at_ns=moving.now.mono_ns - age_ms * 1_000_000,
+            oldest_stamp_ns=stamp, observation_stamp_ns=stamp, newest_stamp_ns=stamp))
+
+    refused = offer(move(0.7), 180)
+    assert refused.reason is RejectReason.SEAM and 'expected at most 0.500 rad' in refused.text
+    assert offer(move(0.0), 180) is None
 
 
 def test_a_step_is_judged_from_the_waiting_chunk_that_runs_before_it(moving, move):
