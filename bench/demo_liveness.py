@@ -18,7 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from reflex_ros.report.audit import audit
-from reflex_ros.study.results import write_result
+from reflex_ros.study.results import read_revision, write_result
 
 MAIN = 'import sys; from reflex_ros.cli.main import main; sys.exit(main())'
 
@@ -50,13 +50,15 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument('--seeds', type=int, default=1, help='runs of each cell')
     parser.add_argument('--out', type=Path, default=Path('results/demo'))
     options = parser.parse_args(args)
+    revision = read_revision()
     pairs = [(cell, seed) for cell in options.cells for seed in range(options.seeds)]
     with tempfile.TemporaryDirectory() as folder:
         found = [run_once(Path(folder), cell, options, seed) for cell, seed in tqdm(pairs)]
     config = {'delay_ms': options.delay_ms, 'duration_s': options.duration,
               'seeds': options.seeds}
     print(write_result(options.out, 'demo', config=config, summary=found,
-                       unit='share of control ticks', n=len(found), tag='measured'))
+                       unit='share of control ticks', n=len(found), tag='measured',
+                       revision=revision))
     return 0
 
 

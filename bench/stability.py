@@ -23,7 +23,7 @@ from reflex_ros.core.clock import SystemClock, cpu_ns
 from reflex_ros.core.stats import quantiles
 from reflex_ros.infer.norm import VARIANTS
 from reflex_ros.study import stability, stability_calls
-from reflex_ros.study.results import write_result
+from reflex_ros.study.results import Revision, read_revision, write_result
 
 US = 1_000
 SECOND = 1_000_000_000
@@ -185,18 +185,19 @@ def run_calls(options: argparse.Namespace, journal: Journal, budget: Budget) -> 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run what is missing and write the result file."""
-    options = parse(args)
+    options, revision = parse(args), read_revision()
     torch.set_num_threads(1)
     journal = Journal(options.journal, sources_hash())
     budget = Budget(options.seconds, SystemClock())
     norms = run_norms(options, journal, budget)
     calls = run_calls(options, journal, budget)
     times = cost(stability.StreamSpec(width=options.width, seed=options.seed))
-    print(write(options, {'norms': norms, 'calls': calls, 'cost': times}))
+    summary = {'norms': norms, 'calls': calls, 'cost': times}
+    print(write(options, summary, revision))
     return 0
 
 
-def write(options: argparse.Namespace, summary: dict[str, Rows]) -> Path:
+def write(options: argparse.Namespace, summary: dict[str, Rows], revision: Revision) -> Path:
     """Write the result file; ``n`` is what was really run."""
     done = sum(row['applications'] for row in summary['norms'])
     config = {
@@ -207,7 +208,8 @@ def write(options: argparse.Namespace, summary: dict[str, Rows]) -> Path:
         'applications_done': done, 'calls_done': sum(row['calls'] for row in summary['calls']),
     }
     return write_result(options.out, 'stability', config=config, summary=summary,
-                        unit='failed rows; relative error; rad', n=done, tag='measured')
+                        unit='failed rows; relative error; rad', n=done, tag='measured',
+                        revision=revision)
 
 
 if __name__ == '__main__':

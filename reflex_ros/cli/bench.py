@@ -34,16 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure, print the table, keep the result; a missed target is a result, no error."""
     from reflex_ros.study.bench_report import Options, keep, run_with_bar, table
+    from reflex_ros.study.results import read_revision
 
     wanted = Options(
         tuple(options.family or FAMILIES), tuple(options.size or SIZES),
         tuple(options.dtype or DTYPES), options.checkpoint, options.calls,
         threads=options.threads, seed=options.seed,
     )
+    revision = read_revision()
     found = run_with_bar(wanted)
     print('\n'.join(table(found)))
     if options.out is not None:
-        print(keep(found, wanted, options.out))
+        print(keep(found, wanted, options.out, revision))
     if options.picture is not None:
         from reflex_ros.study.bench_picture import write_picture
 

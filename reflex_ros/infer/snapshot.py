@@ -22,13 +22,16 @@ from reflex_ros.infer.cache import (
     StaticCache,
     is_naive,
 )
+from reflex_ros.infer.decoder import Pass, run
 from reflex_ros.infer.guidance import Guidance, steer
 from reflex_ros.infer.reuse import Reuse
 from reflex_ros.infer.rope import frequencies, phases
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reflex_ros.infer.checkpoint.sizes import Sizes
-    from reflex_ros.infer.decoder import Phases
+    from reflex_ros.infer.decoder import Layer, Phases
 
 ROPE_BASE = 10_000.0
 
@@ -131,6 +134,35 @@ class SnapshotNetwork(Protocol):
             num_steps: Euler steps.
             cache: ``partitioned``, or ``naive`` for comparison, see ``cache.NaiveCache``.
         """
+
+
+def empty_cache(sizes: Sizes, batch: int, rows: int, dtype: torch.dtype) -> Tensor:
+    """Return ``dtype[layers, 2, batch, rows, kv_heads, head_dim]`` of zeros."""
+    shape = (sizes.depth, 2, batch, rows, sizes.kv_heads, sizes.head_dim)
+    return torch.zeros(shape, dtype=dtype)
+
+
+def run_prefix(
+    layers: Sequence[Layer], tokens: Tensor, valid: Tensor | None, kv: Tensor, *,
+    positions: Positions, reuse: Reuse, opens: Tensor | None = None,
+) -> Prefix:  # fmt: skip
+    """Run a prefix through a language model and return its keys and values.
+
+    Args:
+        layers: Of the language model.
+        tokens: ``[batch, length, width]`` in the type of the layers.
+        valid: ``bool[batch, length]``, None = all.
+        kv: Where keys and values go.
+        positions, reuse: Of the network.
+        opens: ``bool[length]`` tokens that open a block, see ``valid_mask``; None = one block.
+    """
+    length = tokens.shape[1]
+    how = Pass(
+        StaticCache(kv), 0, positions(positions_of(valid, length)),
+        mask=valid_mask(valid, opens), is_last_kv_only=reuse.last_layer_kv,
+    )  # fmt: skip
+    run(layers, tokens, how)
+    return Prefix(kv, length, valid, has_state=opens is not None)
 
 
 class Positions:

@@ -26,7 +26,7 @@ from reflex_ros.study.bench_policy import (
 )
 from reflex_ros.study.bench_subject import FAMILIES, Subject, random_subject, stored_subject
 from reflex_ros.study.bench_targets import EQUAL, judge, multiplies_bfloat16
-from reflex_ros.study.results import write_result
+from reflex_ros.study.results import Revision, write_result
 
 FULL_CALLS = 3
 """Of ``full`` where a network is not tiny: a call of it takes many seconds."""
@@ -151,15 +151,17 @@ def _cell(cell: Cell) -> dict[str, Any]:
     return {'variant': cell.variant, 'dtype': cell.dtype, 'n': cell.n, **times}
 
 
-def keep(found: Mapping[str, Any], options: Options, folder: Path) -> Path:
-    """Write the result file and return its path."""
+def keep(
+    found: Mapping[str, Any], options: Options, folder: Path, revision: Revision
+) -> Path:
+    """Write the result file and return its path; ``revision`` was read before the work."""
     config = {
         'calls': options.calls, 'full_calls': FULL_CALLS, 'threads': options.threads,
         'seed': options.seed, 'dtypes': list(options.dtypes), 'interleaved': True,
         'weights': 'checkpoint' if options.checkpoint is not None else 'random',
     }  # fmt: skip
     return write_result(folder, 'policy', config=config, summary=found, unit='ms', tag='measured',
-                        n=options.calls, warmup=options.warmup)  # fmt: skip
+                        n=options.calls, warmup=options.warmup, revision=revision)  # fmt: skip
 
 
 def table(found: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,8 +18,16 @@ SCHEMA = 1
 LIBRARIES = ('numpy', 'torch', 'mujoco', 'piper_sdk', 'python-can', 'rosbags')
 
 
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """Commit of the sources, 40 hex digits, and whether they had uncommitted changes."""
+
+    sha: str
+    is_dirty: bool
+
+
 def write_result(folder: Path, bench: str, *, config: Mapping[str, Any], summary: Any, unit: str,
-                 n: int, tag: str = 'simulated', warmup: int = 0,
+                 n: int, revision: Revision, tag: str = 'simulated', warmup: int = 0,
                  samples: Sequence[float] = ()) -> Path:
     """Write ``<utc>-<sha7>.json`` and return its path.
 
@@ -28,10 +37,11 @@ def write_result(folder: Path, bench: str, *, config: Mapping[str, Any], summary
         config: What was asked for.
         summary: What was found; not-a-number becomes null.
         unit: Unit of the main figure. ``n``: its sample count. ``warmup``: samples left out.
+        revision: Of ``read_revision``, read before the work: the sources may change under it.
         tag: ``measured``, ``simulated`` or ``paper``.
         samples: Raw samples where they are few.
     """
-    sha, is_dirty = _revision()
+    sha, is_dirty = revision.sha, revision.is_dirty
     now = datetime.now(UTC)
     data = {
         'schema': SCHEMA, 'bench': bench, 'tag': tag, 'utc': now.strftime('%Y-%m-%dT%H:%M:%SZ'),
@@ -71,9 +81,11 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _revision() -> tuple[str, bool]:
+def read_revision() -> Revision:
+    """Return the commit of the sources as they are now."""
     def git(*args: str) -> str:
         done = subprocess.run(['git', *args], capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else ''
 
-    return git('rev-parse', 'HEAD') or '0' * 40, bool(git('status', '--porcelain', '-uno'))
+    is_dirty = bool(git('status', '--porcelain', '-uno'))
+    return Revision(git('rev-parse', 'HEAD') or '0' * 40, is_dirty)

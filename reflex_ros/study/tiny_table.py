@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from reflex_ros.study.grid import Cell, run_grid, summarise_cell
-from reflex_ros.study.results import write_result
+from reflex_ros.study.results import read_revision, write_result
 
 DELAYS_MS = (0, 60, 100, 200)
 FIRST_SEED = 5000
@@ -60,6 +60,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument('--journal', type=Path, default=Path('runs/tiny_table.jsonl'))
     options = parser.parse_args(args)
     options.journal.parent.mkdir(parents=True, exist_ok=True)
+    revision = read_revision()
     grid = cells(options.checkpoint, duration_s=options.duration)
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
     rows = run_grid(grid, seeds, options.journal, workers=options.workers)
@@ -68,7 +69,7 @@ def main(args: Sequence[str] | None = None) -> int:
               'first_seed': FIRST_SEED, 'seeds': options.seeds,
               'checkpoint': Path(options.checkpoint).name}
     path = write_result(options.out, 'tiny', config=config, summary=summary, unit='share',
-                        n=options.seeds)
+                        n=options.seeds, revision=revision)
     print(path)
     return 0
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from reflex_ros.infer.cache import StaticCache
-from reflex_ros.infer.decoder import Layer, Norm, Pass, Style, gelu_tanh, run
-from reflex_ros.infer.snapshot import Positions, Prefix, positions_of, valid_mask
+from reflex_ros.infer.decoder import Layer, Norm, Style, gelu_tanh
+from reflex_ros.infer.snapshot import Positions, Prefix, empty_cache, run_prefix
 from reflex_ros.infer.vision import Siglip
 from reflex_ros.infer.weights import Linear, Weights
 
@@ -93,21 +92,16 @@ class PaliGemma:
 
     def new_cache(self, batch: int, rows: int) -> Tensor:
         """Return an empty cache."""
-        sizes = self.sizes
-        shape = (sizes.depth, 2, batch, rows, sizes.kv_heads, sizes.head_dim)
-        return torch.zeros(shape, dtype=self.dtype)
+        return empty_cache(self.sizes, batch, rows, self.dtype)
 
     def encode(
         self, tokens: Tensor, valid: Tensor | None, kv: Tensor, state: Tensor | None = None
     ) -> Prefix:
         """Run images and language through the language model: one bidirectional block."""
-        length = tokens.shape[1]
-        how = Pass(
-            StaticCache(kv), 0, self.positions(positions_of(valid, length)),
-            mask=valid_mask(valid), is_last_kv_only=self.reuse.last_layer_kv,
+        return run_prefix(
+            self._vlm, tokens.to(self.dtype), valid, kv,
+            positions=self.positions, reuse=self.reuse,
         )  # fmt: skip
-        run(self._vlm, tokens.to(self.dtype), how)
-        return Prefix(kv, length, valid)
 
 
 def _stack(weights: Weights, depth: int, style: Style) -> tuple[Layer, ...]:

@@ -14,7 +14,7 @@ from reflex_ros.infer import flow
 from reflex_ros.infer.cache import PARTITIONED, StaticCache
 from reflex_ros.infer.decoder import Layer, Norm, Pass, Projected, Style, run
 from reflex_ros.infer.families.action_tokens import ActionTokens
-from reflex_ros.infer.snapshot import Positions, Prefix, positions_of, suffix_cache, valid_mask
+from reflex_ros.infer.snapshot import Positions, Prefix, empty_cache, run_prefix, suffix_cache
 from reflex_ros.infer.vision import Siglip, pixel_shuffle
 from reflex_ros.infer.weights import Linear, Weights
 
@@ -122,9 +122,7 @@ class SmolVla:
 
     def new_cache(self, batch: int, rows: int) -> Tensor:
         """Return an empty cache."""
-        sizes = self.sizes
-        shape = (sizes.depth, 2, batch, rows, sizes.kv_heads, sizes.head_dim)
-        return torch.zeros(shape, dtype=self.dtype)
+        return empty_cache(self.sizes, batch, rows, self.dtype)
 
     def encode(
         self, tokens: Tensor, valid: Tensor | None, kv: Tensor, state: Tensor | None = None
@@ -138,13 +136,10 @@ class SmolVla:
             tokens = torch.cat((tokens, self.state_in(state)[:, None].to(tokens.dtype)), 1)
             valid = None if valid is None else F.pad(valid, (0, 1), value=True)
             opens = torch.arange(tokens.shape[1]) == tokens.shape[1] - 1
-        length = tokens.shape[1]
-        how = Pass(
-            StaticCache(kv), 0, self.positions(positions_of(valid, length)),
-            mask=valid_mask(valid, opens), is_last_kv_only=self.reuse.last_layer_kv,
+        return run_prefix(
+            self._vlm, tokens.to(self.dtype), valid, kv,
+            positions=self.positions, reuse=self.reuse, opens=opens,
         )  # fmt: skip
-        run(self._vlm, tokens.to(self.dtype), how)
-        return Prefix(kv, length, valid, has_state=opens is not None)
 
     def add_state(self, prefix: Prefix, state: Tensor) -> Prefix:
         """Return the prefix with the state's row behind it: it sees all, nothing before sees it.

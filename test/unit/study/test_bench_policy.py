@@ -27,6 +27,7 @@ from reflex_ros.study.bench_policy import (
 from reflex_ros.study.bench_report import FULL_CALLS, Options, keep, run_bench, table, target_line
 from reflex_ros.study.bench_subject import FAMILIES, random_subject
 from reflex_ros.study.bench_targets import EQUAL, MIN_CALLS, judge, multiplies_bfloat16
+from reflex_ros.study.results import Revision
 
 ONCE = Rounds(calls=1, full=1, warmup=0)
 TINY = Options(sizes=('tiny',), calls=2, warmup=1)
@@ -149,7 +150,7 @@ def test_hardware_for_bfloat16_is_read_from_the_flags(tmp_path, flags, wanted):
 
 
 def test_a_result_has_every_figure(found, tmp_path):
-    path = keep(found, TINY, tmp_path)
+    path = keep(found, TINY, tmp_path, Revision('a' * 40, is_dirty=False))
     result = json.loads(path.read_text())
     assert (result['bench'], result['tag'], result['unit'], result['n']) == (
         'policy', 'measured', 'ms', 2)
