@@ -53,7 +53,8 @@ def logits(query: Tensor, key: Tensor) -> Tensor:
     grouped = query.transpose(1, 2).reshape(batch, kv_heads, groups * tokens, head_dim)
     scores = grouped @ key.permute(0, 2, 3, 1)
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    return wide.view(batch, heads, tokens, keys) * head_dim**-0.5
+    # a float of its own: in a trace the power of a size would be a float32 number
+    return wide.view(batch, heads, tokens, keys) * float(head_dim) ** -0.5
 
 
 def weigh(weights: Tensor, value: Tensor) -> Tensor:

@@ -131,6 +131,7 @@ def make_encoder(params: Params, clock: Clock, *, namespace: str,
     certificate = _certificate(params, policy.spec.model_id, policy.dtype)
     layout = ring_layout(policy.spec, **_room(params))
     writer, notify, close = _open_ring(layout, clock, namespace, shared)
+    policy.trace_encoder()
     encoder = WindowedEncoder(policy, writer, notify)
     return EncoderParts(encoder, close, certificate_hash=certificate)
 
@@ -215,6 +216,7 @@ def make_policy(params: Params, clock: Clock, *, namespace: str, shared: Shared 
 
     policy = load_policy(params)
     ring = _attach(params, clock, ring_layout(policy.spec), namespace, shared)
+    policy.trace_denoiser(_num_steps(params))
     model = WindowedModel(policy, ring, seed=cast('int', params['policy.seed']),
                           num_steps=_num_steps(params), cache=cast('str', params['policy.cache']))
     return PolicyParts(model, ring.close)

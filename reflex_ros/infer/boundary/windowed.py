@@ -24,7 +24,8 @@ from reflex_ros.infer.boundary.probe import (
 )
 from reflex_ros.infer.boundary.snapshot import NUDGE, later_steps
 from reflex_ros.infer.cache import NAIVE, PARTITIONED
-from reflex_ros.infer.families.tiny import TinyDenoiser, TinyPolicy
+from reflex_ros.infer.families.tiny import TinyPolicy
+from reflex_ros.infer.families.tiny_graph import TinyDenoiser
 from reflex_ros.infer.plan import DTYPES
 from reflex_ros.infer.reference import Oracle, Scene, Sizes
 

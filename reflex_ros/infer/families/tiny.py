@@ -14,11 +14,19 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from reflex_ros.core.errors import ConfigError, ModelError
-from reflex_ros.infer import flow, snapshot
+from reflex_ros.infer import snapshot
 from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.checkpoint import Checkpoint, Scalings, load_folder, save_folder
 from reflex_ros.infer.checkpoint.folder import Expected
-from reflex_ros.infer.families.tiny_network import Context, Gammas, TinyConfig, TinyNetwork
+from reflex_ros.infer.families.tiny_graph import (
+    Call,
+    DenoiseGraph,
+    FrameGraph,
+    TinyDenoiser,
+    encode_frame,
+    prepare,
+)
+from reflex_ros.infer.families.tiny_network import TinyConfig, TinyNetwork
 from reflex_ros.infer.guidance import Guidance, hold_last, row_weights
 from reflex_ros.infer.spec import PolicySpec
 
@@ -51,6 +59,8 @@ class TinyPolicy:
         self.network, self.spec = network.eval().requires_grad_(False), spec
         self.scalings, self._tokenizer = scalings, tokenizer
         self._is_relative = np.array([not n.endswith('gripper') for n in spec.joint_names])
+        self._frame_graph: FrameGraph | None = None
+        self._denoise_graph: DenoiseGraph | None = None
 
     @classmethod
     def load(cls, folder: str | Path, *, dtype: torch.dtype = torch.float32) -> TinyPolicy:
@@ -74,6 +84,18 @@ class TinyPolicy:
     def dtype(self) -> torch.dtype:
         """Type that the network computes in."""
         return self.network.camera.dtype
+
+    def trace_encoder(self) -> None:
+        """Run ``encode_frame`` as a traced graph from now on; takes a second."""
+        self._frame_graph = FrameGraph(self.network)
+
+    def trace_denoiser(self, num_steps: int | None = None) -> None:
+        """Run ``denoise`` as a traced graph from now on, where nothing guides it.
+
+        Args:
+            num_steps: Euler steps, None = ``spec.num_steps``; calls with others run as before.
+        """
+        self._denoise_graph = DenoiseGraph(self.network, num_steps or self.spec.num_steps)
 
     def token_ids(self, text: str) -> list[int]:
         """Return the padded ids of an instruction.
@@ -116,10 +138,11 @@ class TinyPolicy:
         """
         target = _view(out, self.spec.frame_shape, 'frame block')
         context = _view(pinned, self.spec.pinned_shape, 'pinned block').to(self.dtype)
-        stack = np.stack([self._image(images, name) for name in self.spec.cameras])
-        pixels = torch.from_numpy(stack).permute(0, 3, 1, 2).to(self.dtype) / 127.5 - 1
-        tokens = self.network.vision(pixels)
-        target.copy_(self.network.encode_tokens(tokens[None], context[None])[0])
+        pixels = torch.from_numpy(np.stack([self._image(images, n) for n in self.spec.cameras]))
+        if self._frame_graph is not None:
+            target.copy_(self._frame_graph(pixels, context))
+        else:
+            target.copy_(encode_frame(self.network, pixels, context))
 
     def _image(
         self, images: Mapping[str, npt.NDArray[np.uint8]], name: str
@@ -160,8 +183,13 @@ class TinyPolicy:
             ConfigError: Wrong number of frames, wrong shapes, or a state that is not finite.
         """
         steps = self.spec.num_steps if num_steps is None else num_steps
-        denoiser = self.prepare(pinned, frames, ages_steps, state=state, num_steps=steps)
-        rows = snapshot.denoise(denoiser, self._start(noise), steps, guidance=guidance)
+        call, start = self._call(pinned, frames, ages_steps, state), self._start(noise)
+        graph = self._denoise_graph
+        if graph is not None and graph.num_steps == steps and guidance is None:
+            rows = graph(start, call)
+        else:
+            denoiser = prepare(self.network, call, steps)
+            rows = snapshot.denoise(denoiser, start, steps, guidance=guidance)
         return self.actions(rows, state)
 
     def guidance(
@@ -203,11 +231,8 @@ class TinyPolicy:
         Raises:
             ConfigError: As ``denoise``, or there is no such cache.
         """
-        normalised = self._condition(state)
-        context = self._context(pinned, frames, np.asarray(ages_steps, np.float64), cache)
-        times = torch.tensor(flow.taus(num_steps), dtype=torch.float64)
-        gammas = self.network.gammas(times, normalised.expand(num_steps, -1))
-        return TinyDenoiser(self.network, gammas, context)
+        call = self._call(pinned, frames, ages_steps, state)
+        return prepare(self.network, call, num_steps, cache=cache)
 
     def actions(self, normalised: Tensor, state: Float64) -> Float64:
         """Return absolute positions ``float64[horizon, joints]`` of the network's actions.
@@ -228,19 +253,19 @@ class TinyPolicy:
             )
         return torch.from_numpy(self.scalings.state.normalise(state)).to(self.dtype)[None]
 
-    def _context(
-        self, pinned: Buffer, frames: Sequence[Buffer], ages_steps: Float64, cache: str
-    ) -> Context:
+    def _call(
+        self,
+        pinned: Buffer,
+        frames: Sequence[Buffer],
+        ages_steps: Sequence[float] | Float64,
+        state: Float64,
+    ) -> Call:
+        condition = self._condition(state)
         context = _view(pinned, self.spec.pinned_shape, 'pinned block').to(self.dtype)
         blocks = [_view(frame, self.spec.frame_shape, 'frame block') for frame in frames]
-        self.network.config.layout.check_ages(len(blocks), torch.from_numpy(ages_steps))
-        return Context(
-            self.network,
-            context,
-            frames=torch.stack(blocks).to(self.dtype),
-            ages_steps=torch.from_numpy(ages_steps),
-            cache=cache,
-        )
+        ages = torch.from_numpy(np.asarray(ages_steps, np.float64))
+        self.network.config.layout.check_ages(len(blocks), ages)
+        return Call(condition, context, torch.stack(blocks).to(self.dtype), ages)
 
     def _start(self, noise: npt.NDArray[np.float32]) -> Tensor:
         if noise.shape != self.spec.noise_shape:
@@ -249,19 +274,6 @@ class TinyPolicy:
                 f'{list(self.spec.noise_shape)}. Draw it with flow.chunk_noise.'
             )
         return torch.from_numpy(np.ascontiguousarray(noise)).to(self.dtype)[None]
-
-
-class TinyDenoiser:
-    """Velocity field of one call, see ``snapshot.Denoiser``."""
-
-    def __init__(self, network: TinyNetwork, gammas: Gammas, context: Context) -> None:
-        self._network, self._gammas, self._context = network, gammas, context
-
-    def velocity(self, x: Tensor, k: int) -> Tensor:
-        """Return ``v[1, horizon, joints]`` at step ``k`` for noisy ``x``."""
-        layers, last = self._gammas
-        now = tuple((first[k : k + 1], second[k : k + 1]) for first, second in layers)
-        return self._network.velocity(x, (now, last[k : k + 1]), self._context)
 
 
 def _view(buffer: Buffer, shape: tuple[int, ...], name: str) -> Tensor:

@@ -321,7 +321,7 @@ class Context:
         cache: ``partitioned``; ``naive`` keeps the suffix of the first step, for comparison.
 
     Raises:
-        ConfigError: The window is empty or overfull, or there is no such cache.
+        ConfigError: There is no such cache. Window and ages: see ``WindowedLayout.check_ages``.
     """
 
     def __init__(
@@ -329,7 +329,6 @@ class Context:
         cache: str = PARTITIONED,
     ) -> None:  # fmt: skip
         layout = network.config.layout
-        layout.check_ages(len(frames), ages_steps)
         still = layout.suffix_positions()[None]
         positions = torch.cat((still, layout.query_positions(ages_steps)))
         cos, sin = rope.phases(positions, network.rates, dtype=pinned.dtype)
