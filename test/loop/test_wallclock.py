@@ -182,12 +182,18 @@ def orphans(text: str) -> list[str]:
     return [line for line in found.stdout.splitlines() if 'pgrep' not in line]
 
 
+def why(run: Demo) -> dict:
+    """Return what the summary says about the ticks that were not live, for a failed check."""
+    summary = json.loads((run.folder.path / 'summary.json').read_text())
+    return {name: summary[name] for name in ('causes', 'stage_ms', 'machine')}
+
+
 def check_liveness(run: Demo, least_share: float) -> None:
     """The line of the acceptance list: liveness, and three independent counts of the ticks."""
     assert run.finish() == 0, run.text
     found = audit(run.folder.path)
     assert found.window_ticks == 1500
-    assert found.live_share >= least_share, found
+    assert found.live_share >= least_share, (found, why(run))
     assert found.ramping <= 50, found
     assert found.is_complete, found
     assert found.is_sent_true, found
