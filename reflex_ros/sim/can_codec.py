@@ -32,6 +32,10 @@ ALL_MOTORS = (7, 0xFF)
 POWER_BIT = 0x40
 """Of the state byte of a driver or the gripper: the motor is powered."""
 HOMED_BIT = 0x80
+CLEAR_BIT = 0x02
+"""Of a gripper command's code: clear the errors."""
+ERROR_ID = 0x2000_0080
+"""Identifier of an error frame: the flag of the kernel's CAN interface and "bus error"."""
 
 
 class CanFrame(NamedTuple):

@@ -48,12 +48,14 @@ def high_speed(firmware: Firmware) -> list[CanFrame]:
     frames += [CanFrame(can_id, _PAIR(mdeg[2 * n], mdeg[2 * n + 1]))
                for n, can_id in enumerate(_JOINT_IDS)]
     frames.append(CanFrame(_GRIPPER_ID, _gripper(firmware)))
-    for can_id, speed, power, angle in zip(
-        _MOTOR_IDS, reading.speeds_rad_s, firmware.powered, mdeg, strict=True,
+    for can_id, speed, power, overload_ma, angle in zip(
+        _MOTOR_IDS, reading.speeds_rad_s, firmware.powered, firmware.overload_ma, mdeg,
+        strict=True,
     ):
         speed_mrad_s = max(-_INT16, min(_INT16, round(speed * 1e3)))
         frames.append(CanFrame(
-            can_id, _MOTOR(speed_mrad_s, HOLD_CURRENT_MA if power else 0, angle)))
+            can_id, _MOTOR(speed_mrad_s, (overload_ma or HOLD_CURRENT_MA) if power else 0,
+                           angle)))
     return frames
 
 
@@ -84,5 +86,5 @@ def _gripper(firmware: Firmware) -> bytes:
     is_on = firmware.is_gripper_powered
     is_blocked = is_on and abs(firmware.gripper_target_m - opening_m) > _BLOCKED_M
     torque_mnm = min(firmware.gripper_torque_mnm, _INT16) if is_blocked else 0
-    bits = codec.HOMED_BIT | (codec.POWER_BIT if is_on else 0)
+    bits = codec.HOMED_BIT | firmware.gripper_bits | (codec.POWER_BIT if is_on else 0)
     return _GRIPPER(round(opening_m * 1e6), torque_mnm, bits)

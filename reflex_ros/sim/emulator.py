@@ -19,7 +19,7 @@ from reflex_ros.core.errors import LayoutError
 from reflex_ros.sim import can_codec as codec
 from reflex_ros.sim.can_codec import CanFrame
 from reflex_ros.sim.cyclic import high_speed, leader, low_speed
-from reflex_ros.sim.faults import FLAGS, Direction, Kind
+from reflex_ros.sim.faults import FLAGS, GRIPPER_FLAGS, Direction, Kind
 from reflex_ros.sim.firmware import (
     JOINTS,
     MDEG_PER_RAD,
@@ -96,7 +96,7 @@ class Emulator:
         self._parameters = Parameters(self.firmware, self.faults)
         self._stepped_ns = now_ns
         self._low_speed_ns = now_ns
-        self._foreign_ns = now_ns
+        self._foreign_ns = self._error_ns = now_ns
         self._answers: list[tuple[int, int, CanFrame]] = []
         self._order = itertools.count()
         self._is_leader = self.config.is_leader
@@ -137,7 +137,8 @@ class Emulator:
             if now_ns >= self._low_speed_ns:
                 frames += low_speed(self.firmware)
                 self._low_speed_ns = max(self._low_speed_ns + LOW_SPEED_NS, now_ns)
-        return self.faults.filter(foreign + frames, now_ns, Direction.FEEDBACK)
+        passed = self.faults.filter(foreign + frames, now_ns, Direction.FEEDBACK)
+        return passed + self._error_frames(now_ns)
 
     def due(self, now_ns: int) -> list[CanFrame]:
         """Return the answers and delayed frames whose time has come."""
@@ -220,6 +221,14 @@ class Emulator:
                 firmware.end_teaching()
             elif fault.kind in (Kind.STATUS, Kind.DRIVER_FLAGS) and not fault.latched:
                 firmware.clear_errors()
+            elif fault.kind is Kind.GRIPPER_FLAGS and not fault.latched:
+                firmware.gripper_bits = 0
+        firmware.is_gripper_stuck = self.faults.active(Kind.GRIPPER_STUCK) is not None
+        for joint in range(JOINTS):
+            overload = self.faults.active(Kind.OVERLOAD, joint + 1)
+            firmware.overload_ma[joint] = overload.current_ma if overload else 0
+        for fault in self.faults.all_active(Kind.GRIPPER_FLAGS):
+            firmware.gripper_bits |= sum(GRIPPER_FLAGS[name] for name in fault.gripper_flags)
         for fault in self.faults.all_active(Kind.STATUS):
             firmware.error_status = fault.status or firmware.error_status
             firmware.limit_bits |= _bits(fault.limit_joints)
@@ -227,6 +236,13 @@ class Emulator:
         for fault in self.faults.all_active(Kind.DRIVER_FLAGS):
             for joint in fault.joints:
                 firmware.driver_bits[joint - 1] |= sum(FLAGS[name] for name in fault.flags)
+
+    def _error_frames(self, now_ns: int) -> list[CanFrame]:
+        fault = self.faults.active(Kind.BUS_ERRORS)
+        if fault is None or now_ns < self._error_ns:
+            return []
+        self._error_ns = max(self._error_ns + round(fault.period_s * S), now_ns)
+        return [CanFrame(codec.ERROR_ID, bytes(codec.FRAME_BYTES))]
 
     def _foreign_frames(self, now_ns: int) -> list[CanFrame]:
         fault = self.faults.active(Kind.SECOND_COMMANDER)

@@ -36,23 +36,34 @@ FLAGS: Mapping[str, int] = MappingProxyType({
     'collision': 0x10, 'driver_error': 0x20, 'stall': 0x80,
 })
 """Error bits of a motor driver (0x261..266) by name; bit 6 is power and not an error."""
+GRIPPER_FLAGS: Mapping[str, int] = MappingProxyType({
+    'undervoltage': 0x01, 'motor_hot': 0x02, 'overcurrent': 0x04, 'driver_hot': 0x08,
+    'sensor': 0x10, 'error': 0x20,
+})
+"""Error bits of the gripper (0x2A8) by name."""
 
 
 class Kind(str, Enum):
     """What goes wrong.
 
     ``SILENCE``: nothing arrives from the arm, it still hears the host. ``BUS_OFF``: neither way.
-    ``DROP``, ``DELAY``, ``CORRUPT``: of frames, by id and direction. ``WRONG_LIMITS``: in the
-    answers to limit queries. ``LEADER_MODE``, ``TEACH_MODE``: the arm ignores commands. ``ESTOP``:
-    somebody stops the arm; latched. ``POWER_LOSS``: joints lose their power. ``STATUS``: status
-    code and error bits of 0x2A1. ``DRIVER_FLAGS``: error bits of motor drivers. ``FIRMWARE``:
-    another version is reported. ``SECOND_COMMANDER``: foreign command frames, which the arm obeys.
+    ``BUS_ERRORS``: error frames, each of which may destroy others. ``DROP``, ``DELAY``,
+    ``DUPLICATE``, ``CORRUPT``: of frames, by id and direction. ``WRONG_LIMITS``: in the answers to
+    limit queries. ``LEADER_MODE``, ``TEACH_MODE``: the arm ignores commands. ``ESTOP``: somebody
+    stops the arm; latched. ``POWER_LOSS``: joints lose their power. ``STATUS``: status code and
+    error bits of 0x2A1. ``DRIVER_FLAGS``: error bits of motor drivers. ``OVERLOAD``: joints stay
+    where they are with a high current while the feedback claims that they follow; the reference
+    stays wrong until a reset. ``GRIPPER_FLAGS``: error bits of the gripper. ``GRIPPER_STUCK``: it
+    does not move. ``FIRMWARE``: another version is reported. ``SECOND_COMMANDER``: foreign command
+    frames, which the arm obeys.
     """
 
     SILENCE = 'silence'
     BUS_OFF = 'bus_off'
+    BUS_ERRORS = 'bus_errors'
     DROP = 'drop'
     DELAY = 'delay'
+    DUPLICATE = 'duplicate'
     CORRUPT = 'corrupt'
     WRONG_LIMITS = 'wrong_limits'
     LEADER_MODE = 'leader_mode'
@@ -61,6 +72,9 @@ class Kind(str, Enum):
     POWER_LOSS = 'power_loss'
     STATUS = 'status'
     DRIVER_FLAGS = 'driver_flags'
+    OVERLOAD = 'overload'
+    GRIPPER_FLAGS = 'gripper_flags'
+    GRIPPER_STUCK = 'gripper_stuck'
     FIRMWARE = 'firmware'
     SECOND_COMMANDER = 'second_commander'
 
@@ -89,10 +103,11 @@ class Fault:
         lower_deg, upper_deg, speed_rad_s, acceleration_rad_s2, gripper_range_mm: Reported values,
             None = the true one.
         status: Code of 0x2A1 byte 1, 0..255. ``limit_joints``, ``comm_joints``: error bits.
-        flags: Names of ``FLAGS``.
+        flags: Names of ``FLAGS``. ``gripper_flags``: of ``GRIPPER_FLAGS``.
+        current_ma: Current of an overloaded joint.
         latched: Stays after the fault's end until errors are cleared.
         version: Eight characters at most.
-        period_s: Between two foreign commands, s.
+        period_s: Between two foreign commands, or two error frames, s.
         joints_deg: What the foreign commander asks for, deg; None = the measured pose.
     """
 
@@ -114,6 +129,8 @@ class Fault:
     limit_joints: tuple[int, ...] = ()
     comm_joints: tuple[int, ...] = ()
     flags: tuple[str, ...] = ()
+    gripper_flags: tuple[str, ...] = ()
+    current_ma: int = 8000
     latched: bool = True
     version: str = ''
     period_s: float = 0.02
@@ -131,8 +148,10 @@ class FaultScript:
 PARAMETERS: Mapping[Kind, frozenset[str]] = MappingProxyType({
     Kind.SILENCE: frozenset({'ids'}),
     Kind.BUS_OFF: frozenset(),
+    Kind.BUS_ERRORS: frozenset({'period_s', 'probability'}),
     Kind.DROP: frozenset({'ids', 'direction', 'probability'}),
     Kind.DELAY: frozenset({'ids', 'direction', 'delay_s'}),
+    Kind.DUPLICATE: frozenset({'ids', 'direction', 'probability'}),
     Kind.CORRUPT: frozenset({'ids', 'direction', 'probability', 'bits'}),
     Kind.WRONG_LIMITS: frozenset({'joints', 'lower_deg', 'upper_deg', 'speed_rad_s',
                                   'acceleration_rad_s2', 'gripper_range_mm'}),
@@ -142,12 +161,16 @@ PARAMETERS: Mapping[Kind, frozenset[str]] = MappingProxyType({
     Kind.POWER_LOSS: frozenset({'joints'}),
     Kind.STATUS: frozenset({'status', 'limit_joints', 'comm_joints', 'latched'}),
     Kind.DRIVER_FLAGS: frozenset({'joints', 'flags', 'latched'}),
+    Kind.OVERLOAD: frozenset({'joints', 'current_ma'}),
+    Kind.GRIPPER_FLAGS: frozenset({'gripper_flags', 'latched'}),
+    Kind.GRIPPER_STUCK: frozenset(),
     Kind.FIRMWARE: frozenset({'version'}),
     Kind.SECOND_COMMANDER: frozenset({'period_s', 'joints_deg'}),
 })
 REQUIRED: Mapping[Kind, frozenset[str]] = MappingProxyType({
     Kind.DELAY: frozenset({'delay_s'}),
     Kind.DRIVER_FLAGS: frozenset({'flags'}),
+    Kind.GRIPPER_FLAGS: frozenset({'gripper_flags'}),
     Kind.FIRMWARE: frozenset({'version'}),
 })
 INSTANT = frozenset({Kind.ESTOP, Kind.POWER_LOSS})
@@ -284,6 +307,8 @@ _FIELDS: Mapping[str, _Field] = MappingProxyType({
     'limit_joints': _JOINT_LIST,
     'comm_joints': _JOINT_LIST,
     'flags': _items(_choice({name: name for name in FLAGS})),
+    'gripper_flags': _items(_choice({name: name for name in GRIPPER_FLAGS})),
+    'current_ma': _whole(0, 32_767),
     'latched': (_flag, 'true or false'),
     'version': (_version, '1 to 8 ASCII characters, e.g. S-V1.8-3'),
     'period_s': _real(1e-3, 10.0, 's'),

@@ -115,6 +115,12 @@ class Firmware:
         self.limit_bits = self.comm_bits = 0
         self.driver_bits = [0] * JOINTS
         """Latched error bits of each motor driver, without the power bit."""
+        self.gripper_bits = 0
+        """Latched error bits of the gripper."""
+        self.overload_ma = [0] * JOINTS
+        """Current of joints that do not move although they report so, 0 = not overloaded."""
+        self.is_gripper_stuck = False
+        self._slip_rad = [0.0] * JOINTS
         self.powered = [False] * JOINTS
         self.is_gripper_powered = False
         self.gripper_torque_mnm = 0
@@ -160,7 +166,10 @@ class Firmware:
             else:
                 bound = self.settings.speed_mrad_s[joint] * 1e-3 * percent * elapsed_s
                 error = self.target_rad[joint] - self._reference_rad[joint]
-                self._reference_rad[joint] += min(max(error, -bound), bound)
+                moved = min(max(error, -bound), bound)
+                self._reference_rad[joint] += moved
+                if self.overload_ma[joint]:
+                    self._slip_rad[joint] -= moved
         if any(self.powered) or self.is_gripper_powered:
             self._drive()
 
@@ -212,6 +221,7 @@ class Firmware:
         self.is_stopped = False
         self.control = Control.STANDBY
         self.clear_errors()
+        self._slip_rad = [0.0] * JOINTS
         for joint in range(JOINTS):
             self._power_off(joint)
         self.is_gripper_powered = False
@@ -257,6 +267,8 @@ class Firmware:
             self.settings.zero_gripper_m += self.reading.gripper_m
             self.reading = self._read()
         self.is_gripper_powered = bool(message.code & 1)
+        if message.code & codec.CLEAR_BIT:
+            self.gripper_bits = 0
         if self.is_gripper_powered:
             range_um = self.settings.gripper[1] * 1000
             self.gripper_target_m = min(max(message.opening_um, 0), range_um) * 1e-6
@@ -319,13 +331,16 @@ class Firmware:
         self.gripper_target_m = self.reading.gripper_m
 
     def _drive(self) -> None:
-        zero = self.settings.zero_rad
-        goal = np.array([r + z for r, z in zip(self._reference_rad, zero, strict=True)])
-        self._plant.command(goal, self.gripper_target_m + self.settings.zero_gripper_m)
+        settings = self.settings
+        goal = np.array([r + z + slip for r, z, slip in zip(
+            self._reference_rad, settings.zero_rad, self._slip_rad, strict=True)])
+        opening_m = self.reading.gripper_m if self.is_gripper_stuck else self.gripper_target_m
+        self._plant.command(goal, opening_m + settings.zero_gripper_m)
 
     def _read(self) -> Reading:
         position, velocity = self._plant.joint_state()
         values, speeds = position.tolist(), velocity.tolist()
         zero = self.settings.zero_rad
-        joints = [value - z for value, z in zip(values[:JOINTS], zero, strict=True)]
+        joints = [value - z - slip for value, z, slip in zip(
+            values[:JOINTS], zero, self._slip_rad, strict=True)]
         return Reading(joints, speeds[:JOINTS], values[JOINTS] - self.settings.zero_gripper_m)

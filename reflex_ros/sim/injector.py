@@ -16,7 +16,8 @@ from reflex_ros.sim.faults import Direction, Fault, FaultScript, Kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_FRAME_KINDS = frozenset({Kind.SILENCE, Kind.BUS_OFF, Kind.DROP, Kind.DELAY, Kind.CORRUPT})
+_FRAME_KINDS = frozenset({Kind.SILENCE, Kind.BUS_OFF, Kind.BUS_ERRORS, Kind.DROP, Kind.DELAY,
+                          Kind.DUPLICATE, Kind.CORRUPT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class FaultInjector:
         for frame in frames:
             passed = self._pass(frame, now_ns, direction)
             if passed is not None:
-                out.append(passed)
+                out += [passed] * (2 if self._is_doubled(frame, direction) else 1)
         return out
 
     def delayed(self, now_ns: int, direction: Direction) -> list[CanFrame]:
@@ -135,6 +136,8 @@ class FaultInjector:
         delay_ns = 0
         for window in self._active:
             fault = window.fault
+            if fault.kind is Kind.BUS_ERRORS and self._random.random() < fault.probability:
+                return None
             if fault.kind not in _FRAME_KINDS or not _concerns(fault, frame, direction):
                 continue
             if fault.kind is Kind.DROP and self._random.random() < fault.probability:
@@ -148,6 +151,11 @@ class FaultInjector:
         item = (now_ns + delay_ns, next(self._order), frame)
         heapq.heappush(self._delayed[direction], item)
         return None
+
+    def _is_doubled(self, frame: CanFrame, direction: Direction) -> bool:
+        return any(
+            window.fault.kind is Kind.DUPLICATE and _concerns(window.fault, frame, direction)
+            and self._random.random() < window.fault.probability for window in self._active)
 
     def _is_swallowed(self, frame: CanFrame, direction: Direction) -> bool:
         for window in self._active:

@@ -11,7 +11,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from reflex_ros.core.clock import MS
-from reflex_ros.sim.can_codec import FRAME_BYTES, CanFrame
+from reflex_ros.sim.can_codec import ERROR_ID, FRAME_BYTES, CanFrame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,7 +33,8 @@ def format_frames(frames: Iterable[CanFrame], stamp_ns: int) -> bytes:
     seconds, fraction = divmod(stamp_ns // 1000, 1_000_000)
     stamp = f'{seconds}.{fraction:06d}'
     return ''.join(
-        [f'< frame {can_id:03X} {stamp} {data.hex()} >' for can_id, data in frames]
+        [f'< frame {can_id:03X} {stamp} {data.hex()} >' if can_id != ERROR_ID
+         else f'< error {can_id:03X} {stamp} >' for can_id, data in frames]
     ).encode('ascii')
 
 
