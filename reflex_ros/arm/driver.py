@@ -48,6 +48,8 @@ class PiperDriver:
         config: Bus, limits and bounds.
         clock: Steady clock; the default is the machine's.
         read_info: Reader of the kernel interface, for tests.
+        make_link: Makes the bus with the SDK on it; another one than ``CanLink`` for runs on a
+            virtual clock.
     """
 
     def __init__(
@@ -56,13 +58,14 @@ class PiperDriver:
         clock: Clock | None = None,
         *,
         read_info: Callable[[str], InterfaceInfo] = read_interface,
+        make_link: Callable[..., CanLink] = CanLink,
     ) -> None:
         self._config = config
         self._clock = SystemClock() if clock is None else clock
         self._names = config.names
         self._book = FeedbackBook()
         self._gate = CommandGate(self._clock, send_frames=config.send)
-        self._link = CanLink(
+        self._link = make_link(
             config, self._clock, book=self._book, gate=self._gate, read_info=read_info)
         self._commands = Commands(config, link=self._link, gate=self._gate)
         self._health = Health(config, link=self._link, gate=self._gate)

@@ -34,6 +34,7 @@ from reflex_ros.stages.runlog import RunLog
 
 if TYPE_CHECKING:
     from reflex_ros.arm.direct import Plant
+    from reflex_ros.arm.protocol import Arm
     from reflex_ros.core.ledger import LedgerWriter
     from reflex_ros.core.limits import JointLimits
     from reflex_ros.core.probe import Probe
@@ -149,12 +150,15 @@ class VirtualRun:
         encoder: Encodes frames, None for blocks without payload.
         render: Returns the image of a camera now; None for frames without pixels.
         ledger: Where the bridge writes its ticks.
+        make_arm: Makes the arm from this run; None for a direct one over the world. An arm whose
+            calls take time lets the timeline run meanwhile.
     """
 
     def __init__(self, config: VirtualConfig, *, world: VirtualWorld, limits: JointLimits,
                  model: ChunkModel, encoder: FrameEncoder | None = None,
                  render: Callable[[str], ByteArray] | None = None,
-                 ledger: LedgerWriter | None = None) -> None:
+                 ledger: LedgerWriter | None = None,
+                 make_arm: Callable[[VirtualRun], Arm] | None = None) -> None:
         self.config = config
         self.clock = ManualClock(mono_ns=START_NS)
         self.timeline = Timeline(self.clock)
@@ -167,7 +171,8 @@ class VirtualRun:
             return ModelProbe(start_ns, costs)
 
         plant: Plant = world
-        self.arm = DirectArm(plant, self.clock, limits=limits)
+        self.arm: Arm = (DirectArm(plant, self.clock, limits=limits) if make_arm is None
+                         else make_arm(self))
         self.bridge = Bridge(self.arm, config.bridge, self.clock, ledger)
         self.encoder = EncoderStage(config.encoder or EncoderConfig(config.cameras), make_probe,
                                     encoder)
@@ -175,22 +180,24 @@ class VirtualRun:
         self.encoder_worker = _Worker(self, self.encoder, self._encoder_due)
         self.policy_worker = _Worker(self, self.policy, self._policy_due)
         self._index = self._truths = 0
-        self._end_ns = START_NS + config.duration_ns
+        self.start_ns = START_NS
+        """Instant of tick 0: when the arm was enabled."""
 
     def run(self) -> RunLog:
         """Run to the end, stop in good order and return the log."""
         self.start()
-        self.timeline.run_until(self._end_ns)
+        self.timeline.run_until(self.start_ns + self.config.duration_ns)
         return self.finish()
 
     def start(self) -> None:
         """Connect and activate the arm and schedule the first events."""
         self.bridge.connect()
         self.bridge.activate()
-        self.timeline.at(START_NS + self.config.camera_phase_ns, self._camera,
+        self.start_ns = self.clock.mono_ns()
+        self.timeline.at(self.start_ns + self.config.camera_phase_ns, self._camera,
                          priority=PRIORITY_CAMERA)
-        self.timeline.at(START_NS, self._tick, priority=PRIORITY_TICK)
-        self.timeline.at(START_NS, self._statuses, priority=PRIORITY_STAGE)
+        self.timeline.at(self.start_ns, self._tick, priority=PRIORITY_TICK)
+        self.timeline.at(self.start_ns, self._statuses, priority=PRIORITY_STAGE)
 
     def finish(self) -> RunLog:
         """Stop in good order: decelerate, hold, close the traces; return the log."""
@@ -202,14 +209,15 @@ class VirtualRun:
 
     # ---- events ------------------------------------------------------------------------------
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
+        """Run the physics up to now."""
         self.world.advance(self.clock.mono_ns() - START_NS)
 
     def _tick(self) -> None:
         now = self.clock.now()
-        self._advance()
+        self.advance()
         period_ns = self.config.bridge.period_ns
-        due_ns = START_NS + self._index * period_ns
+        due_ns = self.start_ns + self._index * period_ns
         self.publish(self.bridge.step(now, due_ns, self._index))
         self._index += 1
         self.timeline.at(due_ns + period_ns, self._tick, priority=PRIORITY_TICK)
@@ -217,7 +225,7 @@ class VirtualRun:
 
     def _camera(self) -> None:
         now = self.clock.now()
-        self._advance()
+        self.advance()
         self._truths += 1
         truth = self.world.truth(self._truths, now.stamp_ns)
         self.log.truths.append(truth)
