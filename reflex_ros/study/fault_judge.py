@@ -1,0 +1,122 @@
+"""Whether a stream of commands, as it arrived at the arm, kept the limits.
+
+Two readings, both must hold: with the elapsed time between two commands (no burst, no speed above
+the limit whatever came late), and by order, one control period each (no jump, acceleration and
+jerk; a tick that sent nothing interrupts the stream and not the motion that it describes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reflex_ros.core.limits import JointLimits
+    from reflex_ros.core.types import FloatArray
+
+QUANTUM = np.array([np.pi / 180_000.0] * 6 + [1e-6])
+"""Resolution of a command on the wire: 0.001 deg, 0.001 mm."""
+SAME_S = 1e-3
+"""Commands closer than this are one: the hold before the mode frame is sent twice."""
+RESEED_RAD = 0.01
+"""A stream that begins anew begins where the arm is, within the resolution of its feedback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found.
+
+    Attributes:
+        commands: Commands judged. max_velocity: Of joints 1 to 6, rad/s, with elapsed time.
+        max_acceleration, max_jerk: rad/s², rad/s³.
+        violations: Sentences, () if every limit was kept.
+    """
+
+    commands: int
+    max_velocity: float
+    max_acceleration: float
+    max_jerk: float
+    violations: tuple[str, ...]
+
+
+def judge(times_s: FloatArray, commands: FloatArray, measured: FloatArray | None = None, *,
+          limits: JointLimits, period_s: float, restarts: Sequence[int] = (),
+          from_s: float = -np.inf) -> Judgement:
+    """Judge a stream.
+
+    Args:
+        times_s: ``float64[N]`` when each command arrived, s, ascending.
+        commands: ``float64[N, 7]`` rad and m.
+        measured: ``float64[N, 7]`` where the arm was then; None if unknown.
+        limits: Of the arm. period_s: Control period.
+        restarts: Indices at which the stream begins anew at the measured pose.
+        from_s: The maxima count commands from here on only; violations count always.
+    """
+    found = [_range(commands, limits)]
+    maxima = [np.zeros(3)]
+    edges = [0, *sorted({i for i in restarts if 0 < i < len(times_s)}), len(times_s)]
+    for number, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
+        if number and measured is not None and high > low:
+            found.append(_reseed(commands[low], measured[low], times_s[low]))
+        part, worst = _segment(times_s[low:high], commands[low:high], limits=limits,
+                               period_s=period_s, from_s=from_s)
+        found.append(part)
+        maxima.append(worst)
+    velocity, acceleration, jerk = np.max(maxima, axis=0)
+    texts = tuple(text for part in found for text in part)
+    return Judgement(len(times_s), float(velocity), float(acceleration), float(jerk), texts)
+
+
+def _range(commands: FloatArray, limits: JointLimits) -> list[str]:
+    if not len(commands):
+        return []
+    slack = QUANTUM
+    bad = (commands < limits.lower - slack) | (commands > limits.upper + slack)
+    bad |= ~np.isfinite(commands)
+    return [f'command {row}, joint {joint + 1}: {commands[row, joint]:.4f} is out of range'
+            for row, joint in np.argwhere(bad)[:3]]
+
+
+def _reseed(command: FloatArray, measured: FloatArray, at_s: float) -> list[str]:
+    gap = np.abs(command - measured)[:6]
+    if gap.max() <= RESEED_RAD:
+        return []
+    return [f'at {at_s:.3f} s the stream began {gap.max():.4f} rad away from the measured pose']
+
+
+def _segment(times_s: FloatArray, commands: FloatArray, *, limits: JointLimits, period_s: float,
+             from_s: float) -> tuple[list[str], FloatArray]:
+    twins = np.flatnonzero(np.diff(times_s) < SAME_S)
+    found = [f'at {times_s[i]:.3f} s two commands differ' for i in twins
+             if np.any(np.abs(commands[i + 1] - commands[i]) > QUANTUM)]
+    keep = np.setdiff1d(np.arange(len(times_s)), twins)
+    times_s, commands = times_s[keep], commands[keep]
+    if len(times_s) < 2:
+        return found, np.zeros(3)
+    at_rest = np.repeat(commands[:1], 3, axis=0)  # it was at rest before
+    padded = np.vstack([at_rest, commands])
+    steps = np.diff(padded, axis=0)[2:]
+    elapsed = np.diff(times_s, prepend=times_s[0] - period_s)
+    speed = np.abs(steps) / elapsed[:, None]
+    order = [np.abs(np.diff(padded, n, axis=0)[3 - n:]) / period_s**n for n in (1, 2, 3)]
+    bounds = (limits.velocity, limits.acceleration, limits.jerk)
+    noise = [2**(n - 1) * QUANTUM / period_s**n for n in (1, 2, 3)]
+    short = np.minimum(elapsed, period_s)[:, None]
+    words = ('velocity', 'acceleration', 'jerk')
+    found += _over('speed over the elapsed time', speed, limits.velocity, QUANTUM / short, times_s)
+    for word, values, bound, slack in zip(words, order, bounds, noise, strict=True):
+        found += _over(word, values, bound, slack, times_s)
+    chosen = times_s >= from_s
+    worst = np.array([values[chosen, :6].max(initial=0.0) for values in (speed, *order[1:])])
+    return found, worst
+
+
+def _over(word: str, values: FloatArray, bound: FloatArray, slack: FloatArray,
+          times_s: FloatArray) -> list[str]:
+    bad = np.argwhere(values > bound * (1 + 1e-6) + slack)
+    return [f'at {times_s[row]:.3f} s, joint {joint + 1}: {word} {values[row, joint]:.3f}, '
+            f'expected at most {bound[joint]:.3f}' for row, joint in bad[:3]]

@@ -1,0 +1,225 @@
+"""The closed loop on a virtual clock with the real driver on an emulated bus, and its faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reflex_ros.arm.config import DriverConfig
+from reflex_ros.arm.driver import PiperDriver
+from reflex_ros.core.clock import MS, S
+from reflex_ros.core.ledger import CAUSE_CODES, VERDICT_CODES, LedgerReader, LedgerWriter
+from reflex_ros.core.param_table import BRIDGE, ENCODER, POLICY, SIMULATOR
+from reflex_ros.core.params import defaults
+from reflex_ros.core.probe import constant_costs
+from reflex_ros.sim.emulator import Emulator, EmulatorConfig
+from reflex_ros.sim.experts import make_chunk_expert
+from reflex_ros.sim.faults import Fault
+from reflex_ros.sim.injector import FaultInjector
+from reflex_ros.sim.world import World
+from reflex_ros.stages.build import bridge_config, limits_from, policy_config
+from reflex_ros.stages.oracle import OraclePolicy
+from reflex_ros.stages.virtual import VirtualConfig, VirtualRun
+from reflex_ros.study.fault_bus import TimelineClock, VirtualBus, VirtualLink, commands_of
+from reflex_ros.study.fault_judge import Judgement, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from reflex_ros.arm.protocol import Arm
+    from reflex_ros.core.types import ControlTick, FloatArray, Reply
+    from reflex_ros.sim.faults import FaultScript
+
+LIMITS = {'safety.speed_scale': 1.0, 'run.autostart': True}
+"""The limits of ``config/robots/piper.yaml``, unscaled: the widest that an arm is ever given."""
+FAULT_S = 2.5
+"""When a fault comes, after the first tick: the arm has been tracking for a while."""
+DURATION_S = 6.0
+LEDGER = 'ledger.bin'
+
+
+@dataclass(frozen=True, slots=True)
+class RigOptions:
+    """What differs between rigs.
+
+    Attributes:
+        seed: Of the world. duration_s: Length from the first tick.
+        params: Parameters by name. script: Faults from power-on.
+        emulator: Kind of arm. render: Image of a camera now, None for frames without pixels.
+        bridge: Fields of the bridge's settings. cameras: Names, primary first.
+    """
+
+    seed: int = 1
+    duration_s: float = DURATION_S
+    params: dict[str, object] = field(default_factory=dict)
+    script: FaultScript | None = None
+    emulator: EmulatorConfig = field(default_factory=EmulatorConfig)
+    render: Callable[[str], np.ndarray] | None = None
+    bridge: dict[str, object] = field(default_factory=dict)
+    cameras: tuple[str, ...] = ('main',)
+
+
+class FaultRig:
+    """One run: simulated world, emulated arm, real driver, bridge, encoder and policy.
+
+    Args:
+        folder: For the ledger and the channel lock.
+        options: What differs.
+    """
+
+    def __init__(self, folder: Path, options: RigOptions | None = None) -> None:
+        self.options = options = options or RigOptions()
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        params = _params(options)
+        self.limits = limits_from(params)
+        self.world = World('follow', seed=options.seed)
+        self.bus: VirtualBus
+        config = VirtualConfig(
+            bridge=replace(bridge_config(params, policy='oracle'), instruction='follow',
+                           **options.bridge),
+            policy=policy_config(params), cameras=options.cameras,
+            costs=constant_costs(encode=5.0, denoise=15.0),
+            duration_ns=round(options.duration_s * S))
+        self.run = VirtualRun(
+            config, world=self.world, limits=self.limits, model=OraclePolicy(make_chunk_expert),
+            render=options.render, make_arm=self._make_arm)
+        self.period_ns = config.bridge.period_ns
+        self.replies: list[Reply] = []
+        self.seen: list[str] = []
+        self._restarts: list[int] = []
+        self._watch()
+
+    # ---- what a fault reaches into -----------------------------------------------------------
+
+    def at(self, time_s: float, action: Callable[[], object]) -> None:
+        """Call ``action()`` at a time after the first tick."""
+        self.run.timeline.at(self.run.start_ns + round(time_s * S), action)
+
+    def inject(self, fault: Fault) -> None:
+        """Put a fault of the simulator in force now."""
+        self.bus.emulator.faults.inject(fault, self.run.clock.mono_ns())
+
+    def hold(self) -> None:
+        """Let the operator hold."""
+        self._reply(self.run.bridge.hold(self.run.clock.now()))
+
+    def resume(self) -> None:
+        """Let the operator resume."""
+        self._reply(self.run.bridge.resume(self.run.clock.now()))
+        if self.replies[-1].accepted:
+            self._restarts.append(len(self.bus.received.times_ns))
+
+    def recover(self, *, arm_supported: bool = False) -> None:
+        """Let the operator recover; blocks in virtual time while the ticks go on."""
+        self.replies.append(self.run.bridge.recover(arm_supported=arm_supported))
+
+    # ---- the run -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect, check and enable; raises what the arm refuses with."""
+        self.bus.start()
+        self.run.start()
+        self._ledger = LedgerWriter.create(
+            self.folder / LEDGER, period_ns=self.period_ns, start=self.run.clock.now())
+        self.run.bridge.use_ledger(self._ledger)
+
+    def finish(self) -> None:
+        """Run to the end of the duration and close the ledger; the arm goes on holding."""
+        run = self.run
+        run.timeline.run_until(run.start_ns + run.config.duration_ns)
+        self.end_ns = run.clock.mono_ns()
+        self._ledger.close()
+
+    def close(self) -> None:
+        """Release the channel."""
+        self.run.arm.disconnect()
+
+    # ---- what came of it ---------------------------------------------------------------------
+
+    def judge(self, from_s: float) -> Judgement:
+        """Judge everything that reached the arm; the maxima count from a time of the run on."""
+        times_s, commands, measured = commands_of(self.bus.received)
+        return judge(
+            times_s, commands, measured, limits=self.run.arm.limits().intersect(self.limits),
+            period_s=self.period_ns / S, from_s=self.run.start_ns / S + from_s,
+            restarts=[*self.bus.received.restarts, *self._restarts])
+
+    def ticks(self, from_s: float, to_s: float = np.inf) -> list[ControlTick]:
+        """Return the ticks due in an interval of the run."""
+        low = self.run.start_ns + round(from_s * S)
+        high = self.end_ns + 1 if np.isinf(to_s) else self.run.start_ns + round(to_s * S)
+        return [tick for tick in self.run.log.ticks if low <= tick.due_ns < high]
+
+    def records(self) -> np.ndarray:
+        """Return the records of the ledger file."""
+        return LedgerReader(self.folder / LEDGER).records()
+
+    def causes(self, from_s: float) -> list[tuple[str, str]]:
+        """Return verdict and cause of every record from a time of the run on, from the file."""
+        records = self.records()
+        late = records[records['due_ns'] >= self.run.start_ns + round(from_s * S)]
+        return [(VERDICT_CODES[v].value, CAUSE_CODES[c].value)
+                for v, c in zip(late['verdict'], late['cause'], strict=True)]
+
+    def accounted(self) -> bool:
+        """Return whether the ledger has every due tick exactly once."""
+        records = self.records()
+        due = (self.end_ns - self.run.start_ns) // self.period_ns + 1
+        indices = np.concatenate([np.arange(r['index'], r['index'] + r['count'])
+                                  for r in records]) if len(records) else np.empty(0)
+        return bool(np.array_equal(indices, np.arange(due)))
+
+    def path(self) -> tuple[FloatArray, FloatArray]:
+        """Return times of the run in s and the measured joints ``float64[N, 6]`` at each tick."""
+        ticks = self.run.log.ticks
+        times = np.array([tick.due_ns - self.run.start_ns for tick in ticks]) / S
+        return times, self._truth[:len(ticks)]
+
+    @property
+    def _truth(self) -> FloatArray:
+        return np.array(self._poses, np.float64).reshape(-1, 6)
+
+    def _watch(self) -> None:
+        """Note at every tick where the arm truly is and which faults are in force."""
+        self._poses: list[FloatArray] = []
+        step = self.run.bridge.step
+
+        def watched(now, due_ns, index):
+            out = step(now, due_ns, index)
+            pose = self.world.joint_state()[0][:6]
+            while len(self._poses) < len(self.run.log.ticks) + sum(
+                    type(o.value).__name__ == 'ControlTick' for o in out):
+                self._poses.append(pose)
+            self.seen += [code for code in self.run.arm.faults() if code not in self.seen]
+            return out
+
+        self.run.bridge.step = watched
+
+    def _make_arm(self, run: VirtualRun) -> Arm:
+        injector = FaultInjector(self.options.script) if self.options.script else None
+        emulator = Emulator(self.world, run.clock.mono_ns(), config=self.options.emulator,
+                            faults=injector)
+        self.bus = VirtualBus(emulator, run.timeline, run.clock, before_step=run.advance)
+        config = DriverConfig(
+            transport='socketcand', limits=self.limits, lock_dir=self.folder,
+            feedback_timeout_ns=100 * MS)
+        return PiperDriver(config, TimelineClock(run.timeline, run.clock),
+                           make_link=partial(VirtualLink, bus=self.bus))
+
+    def _reply(self, answer: tuple[Reply, tuple]) -> None:
+        reply, outputs = answer
+        self.replies.append(reply)
+        self.run.publish(outputs)
+
+
+def _params(options: RigOptions) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for node in (SIMULATOR, ENCODER, POLICY, BRIDGE):
+        values.update(defaults(node))
+    return {**values, **LIMITS, 'policy.name': 'oracle', 'chunk.execute_steps': 5,
+            **options.params}
