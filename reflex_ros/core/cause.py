@@ -103,6 +103,7 @@ class TickFacts:
         limited: Names of the joints whose command the limiter changed.
         faults: Fault codes in force.
         tracking_error_rad: Largest joint error; nan counts as too large.
+        has_contact: Whether the arm gave way to something since the last resume.
         is_operator_hold: Whether the operator asked to hold.
         resumed_ns: The operator's resume, 0 once a chunk was executed after it.
         instruction_ns: Change of the instruction, 0 once its first chunk was executed.
@@ -128,6 +129,7 @@ class TickFacts:
     limited: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     tracking_error_rad: float = 0.0
+    has_contact: bool = False
     is_operator_hold: bool = False
     resumed_ns: int = 0
     instruction_ns: int = 0
@@ -265,7 +267,8 @@ def _is_state_stale(facts: TickFacts) -> bool:
 
 def _is_tracking_lost(facts: TickFacts) -> bool:
     error = facts.tracking_error_rad
-    return math.isnan(error) or error > facts.bounds.max_tracking_error_rad
+    is_large = math.isnan(error) or error > facts.bounds.max_tracking_error_rad
+    return facts.has_contact or is_large
 
 
 def _is_chunk_rejected(facts: TickFacts) -> bool:
@@ -330,9 +333,14 @@ def _is_camera_late(facts: TickFacts) -> bool:
 
 
 def _is_camera_frozen(facts: TickFacts) -> bool:
-    if facts.encoder is None:
+    return is_camera_frozen(facts.encoder, facts.bounds)
+
+
+def is_camera_frozen(encoder: NodeFacts | None, bounds: CauseBounds) -> bool:
+    """Return whether a camera repeats its picture: nothing made from it may move an arm."""
+    if encoder is None:
         return False
-    status, bounds = facts.encoder.status, facts.bounds
+    status = encoder.status
     return any(
         camera.equal_frames >= bounds.frozen_frames
         and status.sent_ns - camera.content_since_ns >= bounds.frozen_ns

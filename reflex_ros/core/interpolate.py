@@ -58,6 +58,11 @@ def gripper_columns(joints: int) -> FloatArray:
     return columns
 
 
+def revolute(joints: int) -> npt.NDArray[np.bool_]:
+    """Return which columns are angles, ``bool[joints]``: all but the grippers."""
+    return np.asarray(gripper_columns(joints) == 0.0)
+
+
 class SetpointPath:
     """A path through given rows.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from reflex_ros.core.brake import Axis, brake, catch_up, level_off
+from reflex_ros.core.brake import Axis, brake, catch_up, level_off, stop
 from reflex_ros.core.clock import S
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.interpolate import Setpoint
@@ -215,6 +215,12 @@ class Limiter:
     def velocity(self) -> FloatArray:
         """Return the velocity of the command stream, ``float64[J]``, a copy."""
         return self._v.copy()
+
+    @property
+    def stop_position(self) -> FloatArray:
+        """Return where braking from here would end, ``float64[J]``."""
+        states = zip(self._p.tolist(), self._v.tolist(), self._a.tolist(), strict=True)
+        return np.array([stop(axis, s)[0] for axis, s in zip(self._axes, states, strict=True)])
 
     @property
     def is_stopped(self) -> bool:

@@ -112,6 +112,11 @@ SAFETY = (
     ParamSpec('safety.max_tracking_error_rad', 0.25, 'rad', 'Larger joint errors mean contact, '
               'slip or saturation: the measured state is used.', (BRIDGE, ENCODER, POLICY),
               (0.01, 3.0)),
+    ParamSpec('safety.contact_error_rad', 0.12, 'rad', 'A joint that lags this far behind and has '
+              'more torque than `safety.contact_effort_nm` for 0.1 s pushes against something: it '
+              'gives way and waits for `resume`.', bounds=(0.01, 3.0)),
+    ParamSpec('safety.contact_effort_nm', (8.0, 8.0, 8.0, 3.0, 3.0, 3.0), 'N·m', 'That torque, of '
+              'joint1 to joint6, estimated from the current.', bounds=(0.1, 100.0)),
     ParamSpec('safety.feedback_timeout_s', 0.1, 's', 'Without feedback for longer the arm is '
               'faulted and nothing is sent.', bounds=(0.02, 1.0)),
     ParamSpec('safety.state_timeout_s', 0.05, 's', 'Older feedback is not used as a state.',

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
+from reflex_ros.core.cause import is_camera_frozen
 from reflex_ros.core.clock import S
 from reflex_ros.core.delay import DelayEstimator
 from reflex_ros.core.errors import ReflexError
-from reflex_ros.core.types import ArmState, Entry, RejectReason, Reply, Stitch, Task
+from reflex_ros.core.interpolate import revolute
+from reflex_ros.core.types import ArmState, Entry, RejectReason, Reply, Task
 from reflex_ros.stages.accounts import StallBook, TraceBook
 from reflex_ros.stages.admission import Admission, judge
 from reflex_ros.stages.base import ENCODER, POLICY, Output
+from reflex_ros.stages.contact import ContactWatch
 from reflex_ros.stages.follower import Running, make_running
 from reflex_ros.stages.health import ClockWatch, NodeWatch
 from reflex_ros.stages.mover import Mover
+from reflex_ros.stages.seam import judge_seam
 from reflex_ros.stages.tick import Motion, Rest, Situation, TickBook, plan_of
 
 if TYPE_CHECKING:
@@ -65,6 +69,10 @@ class Bridge:
         self._traces = TraceBook()
         self._stalls = StallBook(period_ns=config.period_ns)
         self._ticks = TickBook(config, ledger)
+        self._contacts = ContactWatch(config.contact, arm.names)
+        self._joints = revolute(len(arm.names))
+        self.contact = ''
+        """What the arm gave way to since the last resume, '' if nothing."""
         self.epoch = now.stamp_ns // S
         self.instruction = config.instruction
         self._task_number = self._plan_number = 0
@@ -211,7 +219,7 @@ class Bridge:
         before = [other for other in self._readings if other.mono_ns < reading.mono_ns]
         if not before:
             return False
-        moved = np.abs(reading.position - before[-1].position)[:-1]
+        moved = np.abs(reading.position - before[-1].position)[self._joints]
         return bool((moved < RESTING_RAD).all())
 
     def recover(self, *, arm_supported: bool) -> Reply:
@@ -257,6 +265,8 @@ class Bridge:
         faults = self._watch_arm(reading, now)
         is_late = 2 * (now.mono_ns - due_ns) > self._config.period_ns
         motion = Motion()
+        if may_send(self.states.state):
+            self._watch_contact(reading, now)
         if may_send(self.states.state) and not is_late:
             motion = self._move(now, due_ns, reading)
         ticks = self._ticks.record(self._situation(faults), motion, reading, now=now,
@@ -277,6 +287,18 @@ class Bridge:
             self._fault(now, ', '.join(faults) or 'feedback_lost')
         return faults
 
+    def _watch_contact(self, reading: ArmFeedback, now: Instant) -> None:
+        """Give way to what blocks the arm, and hold there until the operator resumes."""
+        found = self._contacts.look(self._ticks.followed(), reading)
+        if found is None:
+            return
+        self.contact = found.text
+        self._mover.disarm()
+        self._mover.give_way(reading.position, found.joints)
+        self._ticks.contact(True)
+        self._drop_plan(now, found.text)
+        self._is_plan_dirty = True
+
     def _fault(self, now: Instant, reason: str) -> None:
         self.states.fire(ArmEvent.FAULT, reason)
         self._mover.disarm()
@@ -289,7 +311,8 @@ class Bridge:
         moved = self._mover.step(
             due_ns, max_age_ns=self.age_limit_ns,
             is_state_good=due_ns - reading.mono_ns <= bounds.state_ns
-            and self._ticks.error_of(reading) <= bounds.max_tracking_error_rad,
+            and self._ticks.error_of(reading) <= bounds.max_tracking_error_rad
+            and not is_camera_frozen(self.nodes.facts(ENCODER), bounds),
         )
         active, state = self.follower.active, self.states.state
         for ended, text in moved.ended:
@@ -332,29 +355,15 @@ class Bridge:
         return self._config.age_limit_ns(self.latency.value_ns)
 
     def _judge_seam(self, running: Running, next_due_ns: int) -> tuple[RejectReason, str]:
-        """Refuse a step that is too large, also where a ramp would lead over it.
-
-        A chunk shows where the arm would be if it had gone its way since the observation, so it
-        may honestly be as much further off as the arm can move in that time. Where it ends a rest
-        its row 0 may not: that is where the arm has been since it came to rest.
-        """
+        position = self._mover.position
         step = self._mover.seam(running, next_due_ns)
-        if step is None:
+        if step is None or position is None:
             return RejectReason.NONE, ''
         switch_ns = max(next_due_ns, running.step0_ns)
-        speed = self._arm.limits().velocity[:-1]
-        steps = [(step[:-1], speed * max(0, switch_ns - running.observation_ns) / S)]
-        rest_ns = self._rest_since_ns(switch_ns)
-        if rest_ns is not None and self._mover.position is not None:
-            first = running.path.at(running.step0_ns).position - self._mover.position
-            steps.append((first[:-1], speed * max(0, rest_ns - running.observation_ns) / S))
-        for found, added in steps:
-            bounds = self._config.max_seam_rad + added
-            worst = int(np.argmax(np.abs(found) - bounds))
-            if not abs(found[worst]) <= bounds[worst]:
-                return RejectReason.SEAM, self._seam_text(
-                    running, worst, found=found[worst], added=added[worst])
-        return RejectReason.NONE, ''
+        return judge_seam(
+            running, step, names=self._arm.names, held=position, switch_ns=switch_ns,
+            rest_ns=self._rest_since_ns(switch_ns), speed=self._arm.limits().velocity,
+            max_seam_rad=self._config.max_seam_rad)
 
     def _rest_since_ns(self, switch_ns: int) -> int | None:
         """Return since when the arm has been at rest, None while it follows a plan.
@@ -367,15 +376,6 @@ class Bridge:
         if self.states.state is not ArmState.HOLDING:
             return None
         return self._ticks.rest.settled_since_ns or switch_ns
-
-    def _seam_text(self, running: Running, joint: int, *, found: float, added: float) -> str:
-        bound = self._config.max_seam_rad + added
-        return (
-            f'Seam of chunk {running.chunk.chunk_id} at {self._arm.names[joint]}: got '
-            f'{found:+.3f} rad, expected at most {bound:.3f} rad '
-            f'({added:.3f} rad of them for the time since its observation). '
-            f'Use stitch={Stitch.BLEND.value} and check units and normalisation.'
-        )
 
     def _covered_ns(self, chunk: ActionChunk, now_ns: int) -> int:
         """Return the part of the chunk's inference that the plan before it covered."""
@@ -425,9 +425,12 @@ class Bridge:
         """Leave ``enabled``: wait in ``holding`` for the first chunk, which then ramps in."""
         self._mover.arm_motion()
         self._ticks.hold_since(self._clock.now())
+        self._ticks.contact(False)
+        self._contacts.restart()
+        self.contact = ''
 
     def _settle(self, now: Instant, reading: ArmFeedback) -> None:
-        joints = reading.velocity[:-1]
+        joints = reading.velocity[self._joints]
         is_slow = bool(np.all(np.abs(joints) < self._config.settled_velocity))
         self._ticks.settled(now, is_slow and self.is_at_rest)
 

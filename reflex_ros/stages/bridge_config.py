@@ -8,6 +8,7 @@ from reflex_ros.core.cause import CauseBounds
 from reflex_ros.core.clock import MS
 from reflex_ros.core.stitch import BLEND_NS
 from reflex_ros.core.types import Mode
+from reflex_ros.stages.contact import ContactBounds
 
 SYNC_SLACK_NS = 200 * MS
 
@@ -32,7 +33,7 @@ class BridgeConfig:
         is_autostarted: Whether activation itself is the request to move.
         instruction: First instruction.
         uses_sim_time: Whether ROS time comes from ``/clock``.
-        bounds: Thresholds of the causes.
+        bounds: Thresholds of the causes. ``contact``: what counts as contact.
     """
 
     period_ns: int = 20 * MS
@@ -54,6 +55,7 @@ class BridgeConfig:
     instruction: str = ''
     uses_sim_time: bool = False
     bounds: CauseBounds = field(default_factory=CauseBounds)
+    contact: ContactBounds = field(default_factory=ContactBounds)
 
     def age_limit_ns(self, latency_ns: int) -> int:
         """Return the age at which an observation stops being live."""

@@ -22,6 +22,7 @@ from reflex_ros.core.param_table import PRESET
 from reflex_ros.core.schedule import Switches, switches
 from reflex_ros.core.types import Entry, Mode, StateSource, Stitch
 from reflex_ros.stages.bridge_config import BridgeConfig
+from reflex_ros.stages.contact import ContactBounds
 from reflex_ros.stages.encoder import EncoderConfig
 from reflex_ros.stages.policy import PolicyConfig
 
@@ -47,25 +48,31 @@ def seconds_ns(params: Params, name: str) -> int:
     return round(cast('float', params[name]) * 1e9)
 
 
+def joint_values(params: Params, name: str) -> tuple[float, ...]:
+    """Return a parameter with one number for each of six joints.
+
+    Raises:
+        ConfigError: It has another number of them.
+    """
+    values = tuple(float(v) for v in cast('tuple[float, ...]', params[name]))
+    if len(values) != 6:
+        raise ConfigError(
+            f'{name}: got {len(values)} values, expected 6 (joint1 to joint6). Correct it.'
+        )
+    return values
+
+
 def limits_from(params: Params) -> JointLimits:
     """Return the joint limits of the parameters, scaled, gripper last."""
-    def joints(name: str) -> list[float]:
-        values = [float(v) for v in cast('tuple[float, ...]', params[name])]
-        if len(values) != 6:
-            raise ConfigError(
-                f'{name}: got {len(values)} values, expected 6 (joint1 to joint6). Correct it.'
-            )
-        return values
-
     def number(name: str) -> float:
         return float(cast('float', params[name]))
 
     def row(name: str, gripper: float, scale: float = 1.0) -> np.ndarray:
-        return np.array([*joints(name), gripper]) * scale
+        return np.array([*joint_values(params, name), gripper]) * scale
 
     return JointLimits(
-        lower=np.array([*joints('arm.lower_rad'), 0.0]),
-        upper=np.array([*joints('arm.upper_rad'), number('arm.gripper_max_m')]),
+        lower=np.array([*joint_values(params, 'arm.lower_rad'), 0.0]),
+        upper=np.array([*joint_values(params, 'arm.upper_rad'), number('arm.gripper_max_m')]),
         velocity=row('arm.velocity_rad_s', number('arm.gripper_velocity_m_s'),
                      number('safety.speed_scale')),
         acceleration=row('arm.acceleration_rad_s2', number('arm.gripper_acceleration_m_s2'),
@@ -146,6 +153,8 @@ def bridge_config(params: Params, *, policy: str, uses_sim_time: bool = False) -
         is_autostarted=cast('bool', params['run.autostart']),
         instruction=cast('str', params['run.instruction']),
         uses_sim_time=uses_sim_time, bounds=bounds,
+        contact=ContactBounds(cast('float', params['safety.contact_error_rad']),
+                              joint_values(params, 'safety.contact_effort_nm')),
     )
 
 

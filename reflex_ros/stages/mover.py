@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
 from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.interpolate import Setpoint
-from reflex_ros.core.limits import Limiter
+from reflex_ros.core.limits import Limited, Limiter
 from reflex_ros.core.types import ArmState
 from reflex_ros.stages.follower import Follower, Running
 from reflex_ros.stages.tick import Motion
@@ -62,6 +63,7 @@ class Mover:
         self._needs_ramp = self._must_rest = True
         self._ramp_start_ns = self._ramp_ticks = 0
         self._ramp_from: FloatArray | None = None
+        self._yield_to: FloatArray | None = None
         self._ended: list[tuple[Running, str]] = []
 
     @property
@@ -90,12 +92,14 @@ class Mover:
                 limits, period_ns=self._config.period_ns, names=self._arm.names,
             )
         measured = self._arm.feedback().position
+        self._yield_to = None
         self._limiter.reset(np.clip(measured, limits.lower, limits.upper))
         return self._limiter.position
 
     def arm_motion(self) -> None:
         """Allow motion; the arm waits in ``holding`` for the first chunk, which then ramps in."""
         self.is_armed, self._needs_ramp, self._ramp_ticks = True, True, 0
+        self._yield_to = None
         if self._states.state is ArmState.ENABLED:
             self._states.fire(ArmEvent.RESUME)
             self._states.fire(ArmEvent.HOLD)
@@ -103,6 +107,17 @@ class Mover:
     def disarm(self) -> None:
         """Forbid motion until ``arm_motion``: the next ticks decelerate and hold."""
         self.is_armed, self._needs_ramp, self._must_rest = False, True, True
+
+    def give_way(self, measured: FloatArray, joints: npt.NDArray[np.bool_]) -> None:
+        """Rest where some joints were measured: they push against something.
+
+        Args:
+            measured: ``float64[J]`` pose. ``joints``: which of them give way, ``bool[J]``.
+        """
+        assert self._limiter is not None
+        limits = self._arm.limits()
+        there = np.clip(measured, limits.lower, limits.upper)
+        self._yield_to = np.where(joints, there, self._limiter.stop_position)
 
     def drop(self) -> tuple[Running, ...]:
         """Forget the plan and return its chunks; the next tick rests, whatever comes meanwhile."""
@@ -134,7 +149,8 @@ class Mover:
         Args:
             due_ns: The tick.
             max_age_ns: Age at which an observation is no longer live.
-            is_state_good: Whether the measured state is fresh and near its command.
+            is_state_good: Whether the measured state is fresh and near its command, and the
+                cameras show something new.
         """
         assert self._limiter is not None
         self._ended = []
@@ -174,10 +190,17 @@ class Mover:
                 # it has met the plan; plans shorter than the ramp must not ramp for ever
                 self._needs_ramp = False
             self._states.fire(ArmEvent.HOLD)
-        limited = self._limiter.brake()
+        limited = self._braked()
         is_sent, failure = self._send(limited.position)
         motion = Motion(self.follower.active, limited.position, limited.position, (), is_sent)
         return Moved(motion, tuple(self._ended), failure)
+
+    def _braked(self) -> Limited:
+        """Return the next command of coming to rest: where it is, or where joints give way."""
+        assert self._limiter is not None
+        if self._yield_to is None:
+            return self._limiter.brake()
+        return self._limiter.step(Setpoint(self._yield_to, np.zeros(len(self._yield_to))))
 
     def _take_over(self, due_ns: int) -> None:
         if not self.follower.is_due(due_ns):

@@ -9,6 +9,7 @@ import numpy as np
 
 from reflex_ros.core.cause import ChunkFacts, NodeFacts, TickFacts, decide, is_in_motion, is_live
 from reflex_ros.core.clock import MS
+from reflex_ros.core.interpolate import revolute
 from reflex_ros.core.types import ArmState, ControlTick, Plan
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class TickBook:
         """
         self._next_index = 0 if self._ledger is None else self._ledger.next_index
         self._has_tracked = self._is_operator_hold = self._is_stopped = False
+        self._has_contact = False
         self._resumed_ns = self._instruction_ns = 0
         self._last_chunk_ns = self._last_accept_ns = self._last_reject_ns = 0
         self._last_command = command
@@ -112,6 +114,10 @@ class TickBook:
     def new_instruction(self, now_ns: int) -> None:
         """Note a new epoch."""
         self._instruction_ns = now_ns
+
+    def contact(self, has_contact: bool) -> None:
+        """Note that the arm gave way to something, or that the operator resumed since."""
+        self._has_contact = has_contact
 
     def stop(self) -> None:
         """Note the stop request; from here on nothing counts as motion."""
@@ -163,7 +169,12 @@ class TickBook:
         """
         if self._last_command is None or self._is_shadow:
             return 0.0
-        return float(np.max(np.abs(self._last_command[:-1] - reading.position[:-1])))
+        error = np.abs(self._last_command - reading.position)
+        return float(np.max(error[revolute(len(error))]))
+
+    def followed(self) -> FloatArray | None:
+        """Return the command that the arm should follow, None without one and in shadow mode."""
+        return None if self._is_shadow else self._last_command
 
     def joint_errors(self, held: FloatArray | None, reading: ArmFeedback) -> FloatArray:
         """Return ``float64[J]`` command minus measured; nan without a command, 0 in shadow."""
@@ -236,6 +247,7 @@ class TickBook:
             now_ns=due_ns, arm_state=at.arm_state, late_ns=late_ns, epoch=at.epoch, chunk=chunk,
             has_tracked=self._has_tracked, limited=motion.limited, faults=at.faults,
             feedback_ns=reading.mono_ns, tracking_error_rad=error,
+            has_contact=self._has_contact,
             is_operator_hold=self._is_operator_hold, resumed_ns=self._resumed_ns,
             instruction_ns=self._instruction_ns, is_clock_distrusted=not at.is_clock_trusted,
             mode=self._config.mode, hold_ns=self.rest.hold_since_ns, latency_ns=at.latency_ns,

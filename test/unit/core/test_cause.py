@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reflex_ros.core.cause import (
@@ -272,6 +272,7 @@ def test_in_motion_is_tracking_or_a_hold_nobody_asked_for(cause):
         assert not is_in_motion(state, cause)
 
 
+@settings(deadline=None)
 @given(st.sets(st.sampled_from(sorted(FACTS_OF))), st.sampled_from(sorted(ArmState)))
 def test_every_tick_has_exactly_one_verdict_that_fits_its_cause(causes, state):
     verdict, cause = decide(facts(*(FACTS_OF[item] for item in causes), arm_state=state))
