@@ -300,14 +300,20 @@ def _is_chunk_missing(facts: TickFacts) -> bool:
 
 
 def _is_block_missing(facts: TickFacts) -> bool:
-    """Whether an idle policy still did not know, when it last spoke, of a block sent before."""
+    """Whether an idle policy still did not know, when it last spoke, of blocks sent before.
+
+    Either the newest one has been under way too long, or, since an encoder at work always has a
+    young one, none arrived for longer than any camera may pause.
+    """
     if facts.encoder is None or facts.policy is None:
         return False
-    policy, sent_ns = facts.policy.status, facts.encoder.status.last_output_ns
-    return (
-        sent_ns > policy.last_input_ns
-        and policy.busy_since_ns == 0
-        and policy.sent_ns - sent_ns > facts.bounds.transport_ns
+    policy, bounds = facts.policy.status, facts.bounds
+    sent_ns = facts.encoder.status.last_output_ns
+    if sent_ns <= policy.last_input_ns or policy.busy_since_ns != 0:
+        return False
+    silence_ns = policy.sent_ns - policy.last_input_ns
+    return policy.sent_ns - sent_ns > bounds.transport_ns or (
+        policy.sent_ns > sent_ns and silence_ns > bounds.transport_ns + bounds.camera_ns
     )
 
 

@@ -250,6 +250,16 @@ def test_block_unknown_to_an_idle_policy_is_transport():
     assert cause_of(busy) is Cause.NONE
 
 
+def test_blocks_that_stay_away_are_transport_although_the_newest_is_young():
+    lost = {'encoder': {'last_output_ns': NOW - 40 * MS},
+            'policy': {'last_input_ns': NOW - 300 * MS, 'last_output_ns': 0}}
+    assert cause_of(lost) is Cause.TRANSPORT
+    paused = {**lost, 'policy': {**lost['policy'], 'last_input_ns': NOW - 280 * MS}}
+    assert cause_of(paused) is Cause.NONE
+    later = {**lost, 'encoder': {'last_output_ns': NOW - 20 * MS}}
+    assert cause_of(later) is Cause.NONE
+
+
 def test_encoder_that_drops_for_its_cameras_is_camera_late():
     dropping = {'encoder': {'reason': 'camera_skew', 'last_output_ns': NOW - 200 * MS}}
     assert cause_of(dropping) is Cause.CAMERA_LATE
