@@ -135,6 +135,26 @@ def summarise(
     )
 
 
+def samples(
+    records: RecordArray, traces: Sequence[ChunkTrace], *, events: Sequence[SimEvent] = ()
+) -> dict[str, list[float]]:
+    """Return what the quantiles of ``summarise`` are taken from, ms, for intervals.
+
+    Keys: ``observation_to_command``, ``event_reaction``, and ``stage:<name>`` of each stage.
+    """
+    window = records[_window(records, None)]
+    used = _traces_within(traces, window)
+    found = {
+        'observation_to_command': _commands(used),
+        'event_reaction': _reactions(used, events, window)[0],
+    }
+    for trace in used:
+        for stage in trace.stages:
+            duration_ms = (stage.end_ns - stage.start_ns) / MS
+            found.setdefault(f'stage:{stage.name}', []).append(duration_ms)
+    return found
+
+
 def _has(records: RecordArray, flag: int) -> npt.NDArray[np.bool_]:
     has: npt.NDArray[np.bool_] = (records['flags'] & flag) != 0
     return has
@@ -261,8 +281,8 @@ def _count_reasons(traces: Sequence[ChunkTrace]) -> dict[str, int]:
 
 
 def _stage_ms(traces: Sequence[ChunkTrace]) -> dict[str, dict[str, float]]:
-    samples: dict[str, list[float]] = {}
+    durations: dict[str, list[float]] = {}
     for trace in traces:
         for stage in trace.stages:
-            samples.setdefault(stage.name, []).append((stage.end_ns - stage.start_ns) / MS)
-    return {name: quantiles(values) for name, values in samples.items()}
+            durations.setdefault(stage.name, []).append((stage.end_ns - stage.start_ns) / MS)
+    return {name: quantiles(values) for name, values in durations.items()}

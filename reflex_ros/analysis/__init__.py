@@ -1,0 +1,1 @@
+"""From a recorded run to its figures, stalls, losses and budgets. Pure, no ROS."""

@@ -1,0 +1,250 @@
+"""One pass over the bags of a run: what the figures need, images left where they are."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from reflex_ros.analysis.numbers import Numbers
+from reflex_ros.analysis.source import Source
+from reflex_ros.bag import values
+from reflex_ros.bag.counts import NUMBERED, read_number
+from reflex_ros.bag.read import BagMessage
+from reflex_ros.bag.run_folder import RECORDER_REPORT
+from reflex_ros.core.clock import S
+from reflex_ros.core.errors import ConfigError, LayoutError
+from reflex_ros.core.types import ChunkTrace, ControlTick, SimTruth, StallEvent
+
+IMAGES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+JOINTS = 'sensor_msgs/msg/JointState'
+_OURS = 'reflex_msgs/msg/'
+_FAR_NS = 1 << 62
+"""No instant lies so far off; a field that does was damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A sign of life, of which reports need these fields; see ``core.types.StageStatus``."""
+
+    stamp_ns: int
+    node: str
+    state: str
+    busy_since_ns: int
+    sent_ns: int
+    ring_ok: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Frames of one observation: ROS time of each, primary first, and the cameras' names."""
+
+    stamp_ns: int
+    cameras: tuple[str, ...]
+    stamps_ns: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What the bags of a run hold.
+
+    Attributes:
+        ticks, traces, stalls, truths, statuses, blocks: Messages in the order of their receipt.
+        execute_steps, mode: As the first chunk says; None without one.
+        images: ROS times of the frames of each image topic.
+        joint_stamps: ROS times of the joint states.
+        numbers: Numbers by (topic, publisher). ``read``: messages read by topic.
+        counts: Messages that the metadata promise, by topic.
+        types: Type of each topic.
+        undecodable: Messages by topic that could not be decoded.
+        notes: What could not be read, in words.
+    """
+
+    ticks: list[ControlTick] = field(default_factory=list)
+    traces: list[ChunkTrace] = field(default_factory=list)
+    stalls: list[StallEvent] = field(default_factory=list)
+    truths: list[SimTruth] = field(default_factory=list)
+    statuses: list[Status] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    execute_steps: int | None = None
+    images: dict[str, list[int]] = field(default_factory=dict)
+    joint_stamps: list[int] = field(default_factory=list)
+    numbers: dict[tuple[str, str], Numbers] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+    undecodable: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def topics_of(self, kind: str) -> list[str]:
+        """Return the topics of a short type name of ``reflex_msgs``."""
+        return [name for name, full in self.types.items() if full == _OURS + kind]
+
+
+def collect(sources: Iterable[Source]) -> Recorded:
+    """Read the bags of one run, oldest first.
+
+    Raises:
+        ConfigError: Two namespaces publish the same topic of the suite.
+    """
+    found = Recorded()
+    for source in sources:
+        for message in source.messages(_is_wanted):
+            _take(found, source, message)
+        _take_report(found, source.path)
+        for topic, count in source.counts.items():
+            found.counts[topic] = found.counts.get(topic, 0) + count
+        found.types |= source.types
+        found.notes += source.notes
+    _note_damage(found)
+    _check_namespaces(found)
+    return found
+
+
+def _is_wanted(topic: str, kind: str) -> bool:
+    return kind.startswith(_OURS) or kind in IMAGES or kind == JOINTS
+
+
+def _take(found: Recorded, source: Source, message: BagMessage) -> None:
+    found.read[message.topic] = found.read.get(message.topic, 0) + 1
+    try:
+        if message.type in IMAGES:
+            found.images.setdefault(message.topic, []).append(header_stamp(message.data))
+        elif message.type == JOINTS:
+            found.joint_stamps.append(header_stamp(message.data))
+        else:
+            _count(found, message)
+            take = _TAKERS.get(message.type.removeprefix(_OURS))
+            if take is not None:
+                take(found, source.decode(message))
+    except LayoutError as error:
+        _bad(found, message.topic)
+        if str(error) not in found.notes:
+            found.notes.append(str(error))
+    except Exception:  # the library raises anything for damaged bytes
+        _bad(found, message.topic)
+
+
+def _bad(found: Recorded, topic: str) -> None:
+    found.undecodable[topic] = found.undecodable.get(topic, 0) + 1
+
+
+def _count(found: Recorded, message: BagMessage) -> None:
+    if message.type.startswith(NUMBERED):
+        publisher, number = read_number(message.type, message.data)
+        found.numbers.setdefault((message.topic, publisher), Numbers()).add(number)
+
+
+def header_stamp(data: bytes) -> int:
+    """Return the ROS time in the header that a serialized message begins with."""
+    sec, nanosec = struct.unpack_from('<iI' if data[1] & 1 else '>iI', data, 4)
+    return int(sec) * S + int(nanosec)
+
+
+def _tick(found: Recorded, msg: Any) -> None:
+    tick = values.control_tick(msg)
+    numbers = (tick.index, tick.due_ns, tick.late_ns, tick.stamp_ns, tick.observation_age_ns)
+    if not 0 <= tick.index < 1 << 32 or max(map(abs, numbers)) > _FAR_NS:
+        raise ValueError('damaged tick')
+    found.ticks.append(tick)
+
+
+def _trace(found: Recorded, msg: Any) -> None:
+    trace = values.chunk_trace(msg)
+    numbers = (trace.accepted_ns, trace.inference_start_ns, trace.newest_stamp_ns,
+               *(s.start_ns for s in trace.stages), *(s.end_ns for s in trace.stages))
+    if max(map(abs, numbers)) > _FAR_NS:
+        raise ValueError('damaged trace')
+    found.traces.append(trace)
+
+
+def _stall(found: Recorded, msg: Any) -> None:
+    found.stalls.append(values.stall_event(msg))
+
+
+def _truth(found: Recorded, msg: Any) -> None:
+    found.truths.append(values.sim_truth(msg))
+
+
+def _status(found: Recorded, msg: Any) -> None:
+    found.statuses.append(Status(
+        values.stamp_of(msg.header.stamp), str(msg.node), str(msg.state), int(msg.busy_since_ns),
+        int(msg.sent_ns), bool(msg.ring_ok), str(msg.reason)))
+
+
+def _block(found: Recorded, msg: Any) -> None:
+    found.blocks.append(Block(
+        values.stamp_of(msg.header.stamp), tuple(map(str, msg.camera_names)),
+        tuple(values.stamp_of(stamp) for stamp in msg.camera_stamps)))
+
+
+def _chunk(found: Recorded, msg: Any) -> None:
+    if found.execute_steps is None:
+        found.execute_steps = int(msg.execute_steps)
+
+
+_TAKERS = MappingProxyType({
+    'ControlTick': _tick, 'ChunkTrace': _trace, 'StallEvent': _stall, 'SimTruth': _truth,
+    'StageStatus': _status, 'KvBlock': _block, 'ActionChunk': _chunk,
+})
+
+
+def _take_report(found: Recorded, path: Path) -> None:
+    """Take what the recorder itself counted: it knows the first and the last message."""
+    try:
+        text = (path / RECORDER_REPORT).read_text(encoding='utf-8')
+        report = json.loads(text)
+        if report['error']:
+            found.notes.append(f'{path.name}: the recorder ended early: {report["error"]}')
+        for topic, counts in report['topics'].items():
+            for publisher, log in counts['publishers'].items():
+                if log['messages'] and not log['restarts']:
+                    numbers = found.numbers.setdefault((topic, publisher), Numbers())
+                    numbers.bound(int(log['first']), int(log['last']))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        found.notes.append(f'{path.name}: {RECORDER_REPORT} cannot be read')
+
+
+def _note_damage(found: Recorded) -> None:
+    for topic, count in sorted(found.undecodable.items()):
+        found.notes.append(f'{topic}: {count} of {found.read[topic]} messages cannot be decoded')
+    for topic, count in sorted(found.counts.items()):
+        read = found.read.get(topic, 0)
+        if _is_wanted(topic, found.types.get(topic, '')) and read < count:
+            found.notes.append(f'{topic}: {read} of {count} messages could be read')
+
+
+def _check_namespaces(found: Recorded) -> None:
+    for kind in _TAKERS:
+        topics = sorted(found.topics_of(kind))
+        if len(topics) > 1:
+            raise ConfigError(
+                f'bag holds two suites: got {" and ".join(topics)}, expected one namespace. '
+                'Record each arm into a bag of its own.'
+            )
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the parameters of all nodes by ``group.name``; {} without a readable file."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding='utf-8')) or {}
+        return dict(_settings(document))
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+        return {}
+
+
+def _settings(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for section in document.values():
+        for group, keys in section.get('ros__parameters', {}).items():
+            for key, value in keys.items() if isinstance(keys, dict) else ():
+                yield f'{group}.{key}', value
+

@@ -1,0 +1,191 @@
+"""A recorded run, from a run folder or from a bag alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reflex_ros.analysis.collect import IMAGES, Recorded, collect, read_settings
+from reflex_ros.analysis.source import Source, open_source
+from reflex_ros.bag import values
+from reflex_ros.bag.run_folder import RunFolder
+from reflex_ros.core.clock import MS
+from reflex_ros.core.errors import ConfigError, ReflexError
+from reflex_ros.core.ledger import LedgerReader, RecordArray, to_records
+from reflex_ros.core.types import JOINT_NAMES, ByteArray, ChunkTrace, SimEvent, StallEvent
+
+REACTION_EVENTS = ('jump',)
+"""Simulated events that the policy is meant to react to."""
+DEFAULT_PERIOD_NS = 20 * MS
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """One run.
+
+    Attributes:
+        path: What was asked for.
+        records: Ledger records, oldest first. ``period_ns``: control period.
+        ticks_from: ``ledger`` or ``bag``.
+        traces, stalls: In the order of their stamps.
+        recorded: Everything else that the bags hold.
+        settings: Parameters of the nodes by name.
+        notes: What is missing, in words.
+        sources: The bags. ``strip``: Folder of thinned frames, None if there is none.
+    """
+
+    path: Path
+    records: RecordArray
+    period_ns: int
+    ticks_from: str
+    joint_names: tuple[str, ...] = JOINT_NAMES
+    traces: tuple[ChunkTrace, ...] = ()
+    stalls: tuple[StallEvent, ...] = ()
+    recorded: Recorded = field(default_factory=Recorded)
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    strip: Path | None = None
+
+    @property
+    def events(self) -> list[SimEvent]:
+        """Events that the policy is meant to react to."""
+        return [e for t in self.recorded.truths for e in t.events if e.name in REACTION_EVENTS]
+
+    @property
+    def offset_ns(self) -> int:
+        """ROS time minus steady time at the first tick."""
+        return int(self.records['stamp_ns'][0]) - int(self.records['due_ns'][0])
+
+    @property
+    def duration_s(self) -> float:
+        """Length of the ticks."""
+        return int(self.records['count'].sum()) * self.period_ns / 1e9
+
+    def frames(self, wanted_ns: set[int], topic: str) -> Iterator[tuple[int, ByteArray]]:
+        """Yield (ROS time, ``uint8[H, W, 3]``) of the recorded frames with these stamps."""
+        from reflex_ros.analysis.collect import header_stamp
+
+        for source in self.sources:
+            for message in source.messages(lambda name, _: name == topic):
+                try:
+                    if (stamp_ns := header_stamp(message.data)) in wanted_ns:
+                        image = values.image(source.decode(message))
+                        if image is not None:
+                            yield stamp_ns, image
+                except Exception:  # a damaged picture is not worth a report
+                    continue
+
+
+def load_run(path: Path | str) -> RecordedRun:
+    """Read a run folder, or one bag.
+
+    Ticks come from the ledger of a run folder; from ``control_tick`` of a bag alone.
+
+    Raises:
+        ConfigError: There is neither, or the bag is not of this suite.
+        LayoutError: The ticks are of another version.
+    """
+    path = Path(path)
+    paths = RunFolder(path)
+    if paths.ledger.is_file() or paths.bags:
+        return _from_folder(paths)
+    source = open_source(path)
+    recorded = collect([source])
+    parent = RunFolder(path.resolve().parent)
+    strip = parent.strip if parent.strip.is_dir() and path.is_dir() else None
+    return _from_bag(path, recorded, (source,), read_settings(parent.params), strip)
+
+
+def _from_folder(paths: RunFolder) -> RecordedRun:
+    sources, notes = [], []
+    for bag in paths.bags:
+        try:
+            sources.append(open_source(bag))
+        except ReflexError as error:
+            notes.append(str(error))
+    recorded = collect(sources)
+    settings = read_settings(paths.params)
+    strip = paths.strip if paths.strip.is_dir() else None
+    if not paths.ledger.is_file():
+        run = _from_bag(paths.path, recorded, tuple(sources), settings, strip)
+        return replace(run, notes=(*notes, f'no {paths.ledger.name}: ticks are those of the bag',
+                                   *run.notes))
+    try:
+        ledger = LedgerReader(paths.ledger)
+    except ReflexError as error:
+        run = _from_bag(paths.path, recorded, tuple(sources), settings, strip)
+        return replace(run, notes=(*notes, str(error), *run.notes))
+    records = ledger.records()
+    if not len(records):
+        raise ConfigError(
+            f'run {paths.path} has no ticks: got an empty {paths.ledger.name}, expected records. '
+            'The bridge ended before its first tick; see the logs of the run.'
+        )
+    if not sources:
+        notes.append('no bag: only the ledger could be read')
+    return RecordedRun(
+        paths.path, records, ledger.header.period_ns, 'ledger', ledger.header.joint_names,
+        *_by_stamp(recorded), recorded, settings, (*notes, *_lacking(recorded, sources)),
+        tuple(sources), strip)
+
+
+def _from_bag(path: Path, recorded: Recorded, sources: tuple[Source, ...],
+              settings: dict[str, Any], strip: Path | None) -> RecordedRun:
+    ticks = sorted(recorded.ticks, key=lambda tick: tick.index)
+    if not ticks:
+        raise ConfigError(_no_ticks(path, recorded))
+    period_ns = _period(ticks)
+    return RecordedRun(
+        path, to_records(ticks), period_ns, 'bag', JOINT_NAMES, *_by_stamp(recorded), recorded,
+        settings, tuple(_lacking(recorded, sources)), sources, strip)
+
+
+def _no_ticks(path: Path, recorded: Recorded) -> str:
+    notes = ' '.join(recorded.notes[:3])
+    if not recorded.types:
+        got = 'nothing that can be read'
+    elif recorded.topics_of('ControlTick'):
+        got = 'a control_tick topic without a readable message'
+    elif any(kind.startswith('reflex_msgs/') for kind in recorded.types.values()):
+        got = f'only {", ".join(sorted(recorded.types))}'
+    else:
+        got = f'topics of other programs ({", ".join(sorted(recorded.types))})'
+    return (
+        f'bag {path} has no ticks: got {got:.300}, expected control_tick, as the recorder of '
+        f'reflex_ros writes it. Give the bag or the folder of a run.'
+        + (f' Noted: {notes:.400}' if notes else '')
+    )
+
+
+def _period(ticks: list[Any]) -> int:
+    """Return the period: the usual distance of neighbours, which lost ticks do not change."""
+    index = np.array([tick.index for tick in ticks], np.int64)
+    due = np.array([tick.due_ns for tick in ticks], np.int64)
+    steps = np.diff(index)
+    periods = np.diff(due)[steps > 0] / steps[steps > 0]
+    good = periods[periods > 0]
+    return round(float(np.median(good))) if len(good) else DEFAULT_PERIOD_NS
+
+
+def _by_stamp(recorded: Recorded) -> tuple[tuple[ChunkTrace, ...], tuple[StallEvent, ...]]:
+    return (tuple(sorted(recorded.traces, key=lambda t: t.stamp_ns)),
+            tuple(sorted(recorded.stalls, key=lambda s: s.stamp_ns)))
+
+
+def _lacking(recorded: Recorded, sources: tuple[Source, ...] | list[Source]) -> list[str]:
+    """Return the notes, and which parts of a full report the topics cannot give."""
+    notes = list(recorded.notes)
+    if not sources:
+        return notes
+    parts = (('ChunkTrace', 'no chunk_trace: no reactions, stages or seams'),
+             ('StageStatus', 'no stage_status: stalls are explained by their cause alone'),
+             ('KvBlock', 'no kv_block: camera skew is not known'))
+    notes += [text for kind, text in parts if not recorded.topics_of(kind)]
+    if not any(kind in IMAGES for kind in recorded.types.values()):
+        notes.append('no images: camera loss is judged by other stamps')
+    return notes
