@@ -23,9 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--output', type=Path, required=True, metavar='OUT.npz')
     parser.add_argument('--dtype', choices=('float32', 'bfloat16', 'float64'),
                         help="of the language model (default: the checkpoint's)")
-    parser.add_argument('--cache', choices=('partitioned', 'full', 'naive'), default='partitioned',
-                        help='reuse the prefix in every step (default), recompute it, or reuse '
-                             'the suffix as well (naive: fast and wrong)')
+    parser.add_argument('--cache', default='partitioned',
+                        choices=('partitioned', 'full', 'naive', 'vla_cache', 'vl_cache'),
+                        help='reuse the prefix in every step (default), recompute it, reuse the '
+                             'suffix as well (naive: wrong), or a prior method (approximate; rows '
+                             'of IN.npz are one call after another; with --layout compact)')
+    parser.add_argument('--cache-set', action='append', default=[], metavar='NAME=VALUE',
+                        help='parameter of a prior method; may be repeated')
     parser.add_argument('--layout', choices=('reference', 'compact'), default='reference',
                         help='keep every pad (default) or drop them, as the nodes do')
     parser.add_argument('--steps', type=positive_int, metavar='N',
@@ -39,10 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compute and say what was written."""
-    from reflex_ros.study.predict import Options, predict_file
+    from reflex_ros.study.predict import Options, predict_file, read_values
 
     how = Options(options.dtype, options.cache, options.layout, options.steps,
-                  options.seed, options.threads, options.state_text)
+                  options.seed, options.threads, options.state_text,
+                  read_values(options.cache_set))
     result = predict_file(options.checkpoint, options.input, options.output, how,
                           warn=lambda line: print(f'warning: {line}', file=sys.stderr))
     rows, chunk, joints = result.physical.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -11,6 +12,8 @@ from reflex_ros.core.errors import ConfigError
 
 PARTITIONED, NAIVE = 'partitioned', 'naive'
 """The prefix is kept and the suffix computed in every step; or both are kept after the first."""
+VLA_CACHE, VL_CACHE = PRIOR = 'vla_cache', 'vl_cache'
+"""Prior methods, approximate; ``infer.baselines`` has them."""
 
 
 class Cache(Protocol):
@@ -21,6 +24,15 @@ class Cache(Protocol):
 
     def append(self, layer: int, at: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Return the first ``at`` rows of a layer followed by the given ones."""
+
+
+Watch = Callable[[int, Tensor, tuple[Tensor, Tensor]], None]
+"""Is given the slot, the queries and all keys and values of a layer of self-attention."""
+
+
+def watch_of(cache: Cache) -> Watch | None:
+    """Return what wants to see the queries that meet a cache, None for nearly every cache."""
+    return getattr(cache, 'watch', None)
 
 
 class StaticCache:
@@ -97,6 +109,12 @@ def is_naive(name: str) -> bool:
     Raises:
         ConfigError: There is no such cache.
     """
+    if name in PRIOR:
+        raise ConfigError(
+            f'cache cannot be used here: got {name!r}, expected {PARTITIONED} or {NAIVE}: it is '
+            'opened for a stream of calls. Take infer.baselines.registry.open_prior, or '
+            'reflex-ros predict --cache.'
+        )
     if name not in (PARTITIONED, NAIVE):
         raise ConfigError(
             f'cache cannot be used: got {name!r}, expected {PARTITIONED} or {NAIVE}. Correct it.'

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reflex_ros.infer.attention import attend_all, attend_fused, fold_mask
-from reflex_ros.infer.cache import Cache
+from reflex_ros.infer.cache import Cache, Watch
 from reflex_ros.infer.rope import rotate
 from reflex_ros.infer.weights import Linear, Weights
 
@@ -169,12 +169,12 @@ class Layer:
         Args:
             x: Input of the projections.
             phases: Of the queries and, in a layer of self-attention, of the keys.
-            keys: From the layer's own keys and values (None in a cross layer) to all that are
-                visible, ``[batch, keys, kv_heads, head_dim]`` each.
+            keys: From the queries and the layer's own keys and values (None in a cross layer) to
+                all that are visible, ``[batch, keys, kv_heads, head_dim]`` each.
             mask: Of what is seen, as ``see`` gives it; None = everything.
         """
         query, *own = self._project(x, phases)
-        seen = keys(*(own or (None, None)))
+        seen = keys(query, *(own or (None, None)))
         style = self._style
         if style.fused:
             mixed = attend_fused(query, *seen, added=mask)
@@ -221,7 +221,7 @@ class Layer:
         return rotate(wide, *phases).to(x.dtype)
 
 
-KeysOf = Callable[[Tensor | None, Tensor | None], tuple[Tensor, Tensor]]
+KeysOf = Callable[[Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]
 Projected = dict[int, tuple[Tensor, Tensor]]
 
 
@@ -237,6 +237,7 @@ class Pass:
         cross_phases, cross_mask: The same for cross layers, whose keys are the rows before ``at``.
         projected: Keys and values of the cross layers by slot; what is missing is computed.
         is_last_kv_only: The last layer only adds to the cache; its output is not to be used.
+        watch: Sees the queries and keys of every layer of self-attention, see ``cache.Watch``.
     """
 
     cache: Cache
@@ -247,6 +248,7 @@ class Pass:
     cross_mask: Tensor | None = None
     projected: Projected | None = None
     is_last_kv_only: bool = False
+    watch: Watch | None = None
 
 
 def run(
@@ -283,10 +285,15 @@ def _attention(layer: Layer, normed: Tensor, how: Pass, mask: Tensor | None) -> 
         seen = cross_keys(layer, how)
         return layer.attend(normed, how.cross_phases, lambda *_: seen, mask)
 
-    def grow(key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor]:
+    def grow(
+        query: Tensor, key: Tensor | None, value: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         assert key is not None
         assert value is not None
-        return how.cache.append(layer.slot, how.at, key, value)
+        seen = how.cache.append(layer.slot, how.at, key, value)
+        if how.watch is not None:
+            how.watch(layer.slot, query, seen)
+        return seen
 
     return layer.attend(normed, how.phases, grow, mask)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +12,9 @@ from torch.nn import functional as F
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer import flow
-from reflex_ros.infer.cache import PARTITIONED
+from reflex_ros.infer.baselines.registry import Prior, open_prior
+from reflex_ros.infer.baselines.vla_cache import Seen
+from reflex_ros.infer.cache import PARTITIONED, PRIOR
 from reflex_ros.infer.tokens import padded_valid, reference_padding
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Prediction:
         key, value: ``[layers, batch, kv_heads, length, head_dim]`` of the prefix in the layout of
             the reference, zero where nothing counts.
         valid: ``bool[batch, length]`` which of these rows count.
+        notes: What a prior method reused or dropped in each row, by name; else empty.
     """
 
     actions: Tensor
@@ -55,6 +58,7 @@ class Prediction:
     key: Tensor
     value: Tensor
     valid: Tensor
+    notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Run:
     actions: Tensor
     velocities: Tensor
     prefix: Prefix
+    notes: Mapping[str, float] = field(default_factory=dict)
 
 
 class RecomputingDenoiser:
@@ -92,7 +97,7 @@ def predict(
     *,
     probe: Probe,
     num_steps: int | None = None,
-    cache: str = PARTITIONED,
+    cache: str | Prior = PARTITIONED,
 ) -> Prediction:
     """Return the actions of a batch and how they came about.
 
@@ -103,12 +108,16 @@ def predict(
         probe: Times the stages ``preprocess``, ``vision``, ``prefix``, ``denoise``, ``decode``.
         num_steps: Euler steps, None = the checkpoint's.
         cache: Of the suffix; looked at where the prefix is kept, see ``SnapshotPolicy.prepare``.
+            Or the name of a prior method with its default parameters, or an open one: its rows
+            are one observation after another.
 
     Raises:
         ConfigError: Shapes do not fit the checkpoint, or there is no such cache.
     """
     steps = num_steps or policy.config.num_steps
     check_observation(policy, observation, noise)
+    if isinstance(cache, str) and cache in PRIOR:
+        cache = open_prior(cache, policy)
     with probe.span('preprocess'):
         state = policy.processing.state(observation.state)
         near = policy.processing.normalised_state(observation.state)
@@ -120,18 +129,24 @@ def predict(
         views = {name: policy.view(observation.images[name]) for name in policy.cameras
                  if name in observation.images}  # fmt: skip
     groups = _rows(len(ids)) if policy.reuse.drop_masked else [slice(None)]
-    runs = [
-        _run(policy, {n: v[g] for n, v in views.items()}, ids[g], state=state[g],
-             noise=noise[g], steps=steps, probe=probe, cache=cache)
-        for g in groups
-    ]  # fmt: skip
+    def run(g: slice) -> Run:
+        own = {n: v[g] for n, v in views.items()}
+        if not isinstance(cache, str):
+            seen = Seen({n: observation.images[n][g] for n in own}, own, ids[g][0], state[g],
+                        observation.tasks[g][0])  # fmt: skip
+            return _run_prior(policy, cache, seen, noise=noise[g], steps=steps, probe=probe)
+        return _run(policy, own, ids[g], state=state[g], noise=noise[g], steps=steps,
+                    probe=probe, cache=cache)  # fmt: skip
+
+    runs = [run(g) for g in groups]
     actions = torch.cat([r.actions for r in runs])
     with probe.span('decode'):
         physical = policy.processing.actions(actions, observation.state)
     valid = _reference_valid(policy, len(views), ids)
     key, value = _scatter(policy, runs, valid)
     return Prediction(
-        actions, physical, torch.cat([r.velocities for r in runs], 1), key, value, valid
+        actions, physical, torch.cat([r.velocities for r in runs], 1), key, value, valid,
+        {name: tuple(r.notes[name] for r in runs) for name in runs[0].notes},
     )
 
 
@@ -188,17 +203,34 @@ def _run(
             denoiser: Denoiser = policy.prepare(prefix, state, steps, cache=cache)
         else:
             denoiser = RecomputingDenoiser(policy, views, ids, state=state, num_steps=steps)
-        velocities: list[Tensor] = []
-
-        def velocity(x: Tensor, k: int) -> Tensor:
-            velocities.append(denoiser.velocity(x, k))
-            return velocities[-1]
-
-        with torch.inference_mode():
-            actions = flow.integrate(velocity, noise, steps)
+        actions, velocities = _integrate(denoiser, noise, steps)
     if isinstance(denoiser, RecomputingDenoiser):
         prefix = denoiser.prefix
-    return Run(actions, torch.stack(velocities), _with_state(policy, prefix))
+    return Run(actions, velocities, _with_state(policy, prefix))
+
+
+def _run_prior(
+    policy: SnapshotPolicy, prior: Prior, seen: Seen, *, noise: Tensor, steps: int, probe: Probe
+) -> Run:
+    with probe.span('prefix'):
+        prefix = prior.encode(seen)
+    with probe.span('denoise'):
+        denoiser = policy.prepare(prefix, seen.state, steps, cache=prior.suffix(prefix))
+        actions, velocities = _integrate(denoiser, noise, steps)
+    return Run(actions, velocities, prefix, prior.report())
+
+
+def _integrate(denoiser: Denoiser, noise: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Return the actions and the velocity of every step."""
+    velocities: list[Tensor] = []
+
+    def velocity(x: Tensor, k: int) -> Tensor:
+        velocities.append(denoiser.velocity(x, k))
+        return velocities[-1]
+
+    with torch.inference_mode():
+        actions = flow.integrate(velocity, noise, steps)
+    return actions, torch.stack(velocities)
 
 
 def _with_state(policy: SnapshotPolicy, prefix: Prefix) -> Prefix:

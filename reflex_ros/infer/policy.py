@@ -11,7 +11,7 @@ from torch import Tensor
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer import plan
-from reflex_ros.infer.cache import PARTITIONED
+from reflex_ros.infer.cache import PARTITIONED, Cache
 from reflex_ros.infer.checkpoint.pretrained import Pretrained, open_pretrained
 from reflex_ros.infer.families.registry import build_network
 from reflex_ros.infer.reuse import Reuse
@@ -108,7 +108,7 @@ class SnapshotPolicy:
     @torch.inference_mode()
     def prepare(
         self, prefix: Prefix, state: Tensor, num_steps: int | None = None, *,
-        cache: str = PARTITIONED,
+        cache: str | Cache = PARTITIONED,
     ) -> Denoiser:  # fmt: skip
         """Return the velocity field of one call.
 
@@ -116,7 +116,8 @@ class SnapshotPolicy:
             prefix: Of ``encode``; state and actions are written behind it.
             state: ``float32[batch, max_state_dim]`` normalised.
             num_steps: Euler steps, None = the checkpoint's.
-            cache: ``partitioned``, or ``naive`` for comparison, see ``cache.NaiveCache``.
+            cache: ``partitioned``, or ``naive`` for comparison, see ``cache.NaiveCache``; or a
+                cache for this prefix.
 
         Raises:
             ConfigError: There is no such cache.

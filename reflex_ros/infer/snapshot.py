@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from reflex_ros.infer import flow
 from reflex_ros.infer.cache import (
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from reflex_ros.infer.decoder import Layer, Phases
 
 ROPE_BASE = 10_000.0
+TILE = 32
+"""Keys that the bfloat16 attention kernel takes at a time; a rest costs as much again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +62,56 @@ class Prefix:
             return torch.full((self.kv.shape[2],), self.length)
         return self.valid.sum(-1)
 
-    def seen_by(self, tokens: int, among: Tensor | None) -> Tensor | None:
-        """Return the mask ``[batch, tokens, length + keys]`` of a block behind the prefix.
+    def seen_by(
+        self, tokens: int, among: Tensor | None, at: int | None = None
+    ) -> Tensor | None:
+        """Return the mask ``[batch, tokens, at + keys]`` of a block behind the prefix.
 
         Args:
             tokens: Tokens of the block.
             among: ``bool[tokens, keys]`` what they see of each other; None = everything.
+            at: Row at which the block starts, see ``start``; None = right behind the prefix.
         """
-        if self.valid is None and among is None:
+        rows = self.seen(self.length if at is None else at)
+        if rows is None and among is None:
             return None
         inner = torch.ones(tokens, tokens, dtype=torch.bool) if among is None else among
-        batch = 1 if self.valid is None else len(self.valid)
-        outer = torch.ones(batch, 1, self.length, dtype=torch.bool)
-        outer = outer if self.valid is None else self.valid[:, None]
-        return torch.cat((outer.expand(-1, tokens, -1), inner.expand(batch, -1, -1)), -1)
+        if rows is None:
+            rows = torch.ones(1, self.length, dtype=torch.bool)
+        outer = rows[:, None].expand(-1, tokens, -1)
+        return torch.cat((outer, inner.expand(len(rows), -1, -1)), -1)
+
+    def seen(self, end: int) -> Tensor | None:
+        """Return ``bool[batch or 1, end]`` which of the first ``end`` rows count, None = all."""
+        if self.valid is None and end == self.length:
+            return None
+        known = torch.ones(1, self.length, dtype=torch.bool) if self.valid is None else self.valid
+        return F.pad(known, (0, end - self.length), value=False)
+
+    def start(self, rows: int, *, is_aligned: bool) -> int:
+        """Return the row at which ``rows`` rows of state and actions start.
+
+        Aligned, it is the one from which they fill a whole number of the kernel's tiles, if there
+        is room; the rows before it become zero: they are masked, and nothing times zero must be
+        a number.
+        """
+        if not (is_aligned and self.kv.dtype is torch.bfloat16):
+            return self.length
+        at = whole_tiles(self.length + rows) - rows
+        if at + rows > self.kv.shape[3]:
+            return self.length
+        self.kv[:, :, :, self.length : at] = 0
+        return at
+
+
+def whole_tiles(rows: int) -> int:
+    """Return the next multiple of ``TILE``."""
+    return -(-rows // TILE) * TILE
+
+
+def room(state_rows: int, chunk: int) -> int:
+    """Return the rows that a cache needs behind a prefix, wherever ``Prefix.start`` is."""
+    return state_rows + chunk + TILE - 1
 
 
 class Denoiser(Protocol):
@@ -124,7 +163,7 @@ class SnapshotNetwork(Protocol):
         """
 
     def prepare(
-        self, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str = PARTITIONED
+        self, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str | Cache = PARTITIONED
     ) -> Denoiser:
         """Return the velocity field for a state ``float32[batch, max_state_dim]``, normalised.
 
@@ -132,7 +171,8 @@ class SnapshotNetwork(Protocol):
             prefix: Of ``encode``.
             state: See above.
             num_steps: Euler steps.
-            cache: ``partitioned``, or ``naive`` for comparison, see ``cache.NaiveCache``.
+            cache: ``partitioned``, or ``naive`` for comparison, see ``cache.NaiveCache``; or a
+                cache for this prefix.
         """
 
 
@@ -194,12 +234,19 @@ class Positions:
         return phases(torch.arange(size), self._rates, dtype=self._dtype)
 
 
-def suffix_cache(prefix: Prefix, reuse: Reuse, name: str = PARTITIONED) -> Cache:
-    """Return the cache in which state and actions join a prefix.
+def is_aligned(reuse: Reuse, cache: str | Cache) -> bool:
+    """Return whether the suffix of such a cache may start behind a gap."""
+    return reuse.aligned and reuse.static_rows and cache == PARTITIONED
+
+
+def suffix_cache(prefix: Prefix, reuse: Reuse, name: str | Cache = PARTITIONED) -> Cache:
+    """Return the cache in which state and actions join a prefix; one that is given, as it is.
 
     Raises:
         ConfigError: There is no cache of that name.
     """
+    if not isinstance(name, str):
+        return name
     if is_naive(name):
         return NaiveCache(prefix.kv)
     return StaticCache(prefix.kv) if reuse.static_rows else JoinedCache(prefix.kv)

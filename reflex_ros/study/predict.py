@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ import torch
 from reflex_ros.core.clock import SystemClock
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.probe import ClockProbe
-from reflex_ros.infer.cache import NAIVE, PARTITIONED
+from reflex_ros.infer.baselines.registry import Prior, open_prior
+from reflex_ros.infer.cache import NAIVE, PARTITIONED, PRIOR
 from reflex_ros.infer.checkpoint.pretrained import open_pretrained
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.one_shot import Observation, predict
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from reflex_ros.core.probe import Probe
     from reflex_ros.infer.one_shot import Prediction
 
-CACHES = ('partitioned', 'full', 'naive')
+CACHES = ('partitioned', 'full', 'naive', *PRIOR)
 LAYOUTS = ('reference', 'compact')
 
 
@@ -41,13 +43,15 @@ class Options:
     Attributes:
         dtype: Of the language model; None = the checkpoint's.
         cache: ``partitioned`` reuses the prefix in every step, ``full`` runs it in every step,
-            ``naive`` reuses the suffix of the first step as well (fast and wrong).
+            ``naive`` reuses the suffix of the first step as well (fast and wrong); ``vla_cache``
+            and ``vl_cache`` are prior methods, see ``infer.baselines``.
         layout: ``reference`` keeps every pad and masked camera, ``compact`` drops them as the
             nodes do.
         num_steps: Euler steps; None = the checkpoint's.
         seed: Of the noise where the input has none.
         threads: Of torch.
         state_text: Columns of the state in the text of Pi0.5, see ``Processing``.
+        cache_values: Parameters of a prior method, in words.
     """
 
     dtype: str | None = None
@@ -57,6 +61,7 @@ class Options:
     seed: int = 0
     threads: int = 1
     state_text: str = 'real'
+    cache_values: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reuse(self) -> Reuse:
@@ -93,7 +98,7 @@ def predict_file(
     observation = _observation(arrays, source)
     probe = ClockProbe(SystemClock())
     noise = _noise(arrays, source, policy, options, len(observation.tasks))
-    cache = NAIVE if options.cache == NAIVE else PARTITIONED
+    cache = _cache(options, policy)
     result = predict(
         policy, observation, noise, probe=probe, num_steps=options.num_steps, cache=cache
     )
@@ -101,6 +106,35 @@ def predict_file(
     for line in oddities(policy, observation):
         warn(line)
     return result
+
+
+def read_values(words: Sequence[str]) -> dict[str, str]:
+    """Return the parameters of a prior method from ``NAME=VALUE``, each.
+
+    Raises:
+        ConfigError: One has another form.
+    """
+    found = {}
+    for word in words:
+        name, _, value = word.partition('=')
+        if not name or not value:
+            raise ConfigError(
+                f'parameter of the cache cannot be used {word}: got no name and value, expected '
+                'NAME=VALUE. Correct it.'
+            )
+        found[name] = value
+    return found
+
+
+def _cache(options: Options, policy: SnapshotPolicy) -> str | Prior:
+    if options.cache in PRIOR:
+        return open_prior(options.cache, policy, options.cache_values)
+    if options.cache_values:
+        raise ConfigError(
+            f'parameter of the cache cannot be used {next(iter(options.cache_values))}: got cache '
+            f'{options.cache}, which has none, expected {" or ".join(PRIOR)}. Leave it out.'
+        )
+    return NAIVE if options.cache == NAIVE else PARTITIONED
 
 
 def oddities(policy: SnapshotPolicy, observation: Observation) -> tuple[str, ...]:
@@ -159,11 +193,12 @@ def _write(target: Path, result: Prediction, probe: Probe) -> None:
         'actions': result.actions, 'actions_unnormalized': result.physical,
         'v_t': result.velocities, 'prefix_k': result.key, 'prefix_v': result.value,
     }  # fmt: skip
+    notes = {f'cache/{name}': np.array(rows) for name, rows in result.notes.items()}
     plain = {name: tensor.to(torch.float32).numpy() for name, tensor in arrays.items()}
     partial = target.with_name(target.name + '.part')
     try:
         with partial.open('wb') as file:
-            np.savez(file, prefix_pad_masks=result.valid.numpy(), **plain, **times)
+            np.savez(file, prefix_pad_masks=result.valid.numpy(), **plain, **times, **notes)
         partial.replace(target)
     except OSError as error:
         raise ConfigError(

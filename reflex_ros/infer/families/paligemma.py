@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from reflex_ros.infer.decoder import Layer, Norm, Style, gelu_tanh
+from reflex_ros.infer.passes import LayerPass
 from reflex_ros.infer.snapshot import Positions, Prefix, empty_cache, run_prefix
 from reflex_ros.infer.vision import Siglip
 from reflex_ros.infer.weights import Linear, Weights
@@ -44,6 +45,7 @@ class PaliGemma:
         self._parts, self._expert, self._style = vlm, expert, style
         self._words = vlm['language_model.embed_tokens.weight']
         self.sizes, self.reuse = sizes, reuse
+        self.expert_pass = LayerPass(lambda: self.expert, traced=reuse.traced)
         self.camera_tokens = (sizes.image // sizes.patch) ** 2
         # the reference rounds its frequencies with the weights; trained so, they must stay so
         is_half = self._words.dtype is torch.bfloat16
@@ -62,7 +64,8 @@ class PaliGemma:
         return tower, parts.linear('multi_modal_projector.linear')
 
     @cached_property
-    def _vlm(self) -> tuple[Layer, ...]:
+    def vlm(self) -> tuple[Layer, ...]:
+        """Layers of the language model."""
         return _stack(self._parts.at('language_model'), self.sizes.depth, self._style)
 
     @cached_property
@@ -99,7 +102,7 @@ class PaliGemma:
     ) -> Prefix:
         """Run images and language through the language model: one bidirectional block."""
         return run_prefix(
-            self._vlm, tokens.to(self.dtype), valid, kv,
+            self.vlm, tokens.to(self.dtype), valid, kv,
             positions=self.positions, reuse=self.reuse,
         )  # fmt: skip
 

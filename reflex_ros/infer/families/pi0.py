@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from reflex_ros.infer import flow
-from reflex_ros.infer.cache import PARTITIONED, StaticCache
-from reflex_ros.infer.decoder import Pass, run
+from reflex_ros.infer.cache import PARTITIONED, Cache, StaticCache, watch_of
+from reflex_ros.infer.decoder import Pass
 from reflex_ros.infer.families.action_tokens import ActionTokens
 from reflex_ros.infer.families.paligemma import PaliGemma
-from reflex_ros.infer.snapshot import Prefix, suffix_cache
+from reflex_ros.infer.snapshot import Prefix, is_aligned, suffix_cache
 from reflex_ros.infer.weights import Weights
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Pi0(PaliGemma):
         self.chunk = config.chunk_size
 
     def prepare(
-        self, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str = PARTITIONED
+        self, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str | Cache = PARTITIONED
     ) -> Pi0Denoiser:
         """Return the velocity field on a prefix; with ``state_once`` the state runs here."""
         return Pi0Denoiser(self, prefix, state, num_steps, cache=cache)
@@ -58,12 +58,15 @@ class Pi0Denoiser:
     """
 
     def __init__(
-        self, network: Pi0, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str
+        self, network: Pi0, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str | Cache
     ) -> None:
         self._network, self._taus = network, flow.taus(num_steps)
         self._table = network.tokens.table(self._taus) if network.reuse.time_table else None
         self._state = network.state_in(state)[:, None].to(network.dtype)
         self._is_state_cached = network.reuse.state_once
+        self._at = prefix.start(
+            1 + network.chunk, is_aligned=is_aligned(network.reuse, cache)
+        )
         if self._is_state_cached:
             self._cache_state(prefix)
         self._how = self._suffix(prefix, cache)
@@ -71,21 +74,23 @@ class Pi0Denoiser:
     def _cache_state(self, prefix: Prefix) -> None:
         network = self._network
         how = Pass(
-            StaticCache(prefix.kv), prefix.length, network.positions(prefix.counts()[:, None]),
-            mask=prefix.seen_by(1, None), is_last_kv_only=network.reuse.last_layer_kv,
+            StaticCache(prefix.kv), self._at, network.positions(prefix.counts()[:, None]),
+            mask=prefix.seen_by(1, None, self._at), is_last_kv_only=network.reuse.last_layer_kv,
         )  # fmt: skip
-        run(network.expert, self._state, how)
+        network.expert_pass(self._state, how)
 
-    def _suffix(self, prefix: Prefix, cache: str) -> Pass:
+    def _suffix(self, prefix: Prefix, cache: str | Cache) -> Pass:
         network, tokens = self._network, 1 + self._network.chunk
         skip = int(self._is_state_cached)
         positions = prefix.counts()[:, None] + torch.arange(skip, tokens)
         among = torch.ones(tokens, tokens, dtype=torch.bool)
         among[0, 1:] = False
-        mask = prefix.seen_by(tokens, None if skip and prefix.valid is None else among)
+        all_seen = skip and prefix.valid is None
+        mask = prefix.seen_by(tokens, None if all_seen else among, self._at)
+        joined = suffix_cache(prefix, network.reuse, cache)
         return Pass(
-            suffix_cache(prefix, network.reuse, cache), prefix.length + skip,
-            network.positions(positions), mask=None if mask is None else mask[:, skip:],
+            joined, self._at + skip, network.positions(positions),
+            mask=None if mask is None else mask[:, skip:], watch=watch_of(joined),
         )  # fmt: skip
 
     def velocity(self, x: Tensor, k: int) -> Tensor:
@@ -95,5 +100,5 @@ class Pi0Denoiser:
         block = network.tokens(x, self._taus[k], added).to(network.dtype)
         if not self._is_state_cached:
             block = torch.cat((self._state, block), 1)
-        out = network.expert_norm(run(network.expert, block, self._how))
+        out = network.expert_norm(network.expert_pass(block, self._how))
         return network.velocity_out(out[:, -x.shape[1] :])

@@ -11,11 +11,11 @@ from torch.nn import functional as F
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer import flow
-from reflex_ros.infer.cache import PARTITIONED
-from reflex_ros.infer.decoder import Modulation, Norm, Pass, run
+from reflex_ros.infer.cache import PARTITIONED, Cache, watch_of
+from reflex_ros.infer.decoder import Modulation, Norm, Pass
 from reflex_ros.infer.families.action_tokens import embed_taus
 from reflex_ros.infer.families.paligemma import PaliGemma
-from reflex_ros.infer.snapshot import Prefix, suffix_cache
+from reflex_ros.infer.snapshot import Prefix, is_aligned, suffix_cache
 from reflex_ros.infer.weights import Weights
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Pi05(PaliGemma):
         return tuple(norm.dense(x) for norm in self._norms if norm.dense is not None)
 
     def prepare(
-        self, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str = PARTITIONED
+        self, prefix: Prefix, state: Tensor, num_steps: int, *, cache: str | Cache = PARTITIONED
     ) -> Pi05Denoiser:
         """Return the velocity field on a prefix; the state is in the prefix's text already."""
         return Pi05Denoiser(self, prefix, num_steps, cache=cache)
@@ -80,15 +80,18 @@ class Pi05Denoiser:
     time 0, while the others are still noise (``commit``).
     """
 
-    def __init__(self, network: Pi05, prefix: Prefix, num_steps: int, *, cache: str) -> None:
+    def __init__(
+        self, network: Pi05, prefix: Prefix, num_steps: int, *, cache: str | Cache
+    ) -> None:
         self._network, self._taus = network, flow.taus(num_steps)
         self._clean: tuple[Tensor, ...] | None = None
         self._committed = 0
         positions = prefix.counts()[:, None] + torch.arange(network.chunk)
+        joined = suffix_cache(prefix, network.reuse, cache)
+        at = prefix.start(network.chunk, is_aligned=is_aligned(network.reuse, cache))
         self._how = Pass(
-            suffix_cache(prefix, network.reuse, cache), prefix.length,
-            network.positions(positions),
-            mask=prefix.seen_by(network.chunk, None),
+            joined, at, network.positions(positions),
+            mask=prefix.seen_by(network.chunk, None, at), watch=watch_of(joined),
         )  # fmt: skip
 
     def commit(self, rows: int) -> None:
@@ -111,7 +114,7 @@ class Pi05Denoiser:
         network = self._network
         *layers, last = self._modulations(k)
         block = network.actions_in(x).to(network.dtype)
-        out = network.expert_norm(run(network.expert, block, self._how, layers), last)
+        out = network.expert_norm(network.expert_pass(block, self._how, layers), last)
         return network.velocity_out(out)
 
     def _modulations(self, k: int) -> list[Modulation]:

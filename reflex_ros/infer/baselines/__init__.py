@@ -1,0 +1,1 @@
+"""Prior methods that reuse or drop keys and values, to be measured against. All approximate."""
