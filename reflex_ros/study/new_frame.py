@@ -8,6 +8,7 @@ is drawn for every round, on the CPU time of the process.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,7 @@ from reflex_ros.study.op_counts import OpCounts, count_ops
 from reflex_ros.study.random_tiny import (
     FRAME_PERIOD_NS,
     INSTRUCTION,
+    JOINTS,
     random_network,
     random_tiny,
 )
@@ -68,9 +70,15 @@ class Stream:
             self.new_frame()
 
     @property
-    def store_bytes(self) -> int:
-        """Bytes of the ring's slots."""
-        return self._writer.layout.store_bytes
+    def memory_bytes(self) -> int:
+        """Bytes of the ring's slots and of the policy's copies."""
+        ring = sum(os.fstat(handle).st_size for handle in self._writer.store.handles())
+        return ring + self.pinned.nbytes + sum(frame.nbytes for frame in self.staging)
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of the images of the window."""
+        return sum(image.nbytes for images in self._images for image in images.values())
 
     def new_frame(self) -> KvBlock:
         """Do all that one new frame asks for: encode, evict the oldest, commit, stage."""
@@ -92,6 +100,23 @@ class Stream:
         pixels = torch.from_numpy(stack).permute(0, 3, 1, 2).to(self.policy.dtype) / 127.5 - 1
         tokens = network.vision(pixels).unflatten(0, (spec.window, -1))
         return network.encode_tokens(tokens, torch.from_numpy(self.pinned)[None])
+
+    @torch.inference_mode()
+    def new_block(self) -> torch.Tensor:
+        """Return the block of one more frame, in memory of its own."""
+        self._count += 1
+        block = torch.empty(self.policy.spec.frame_shape)
+        images = self._images[self._count % len(self._images)]
+        self.policy.encode_frame(images, self.pinned, block)
+        return block
+
+    def denoise(self, frames: Sequence[Any] | None = None, *, num_steps: int = 1) -> np.ndarray:
+        """Return a chunk of the window; ``frames`` instead of the staged ones."""
+        spec, blocks = self.policy.spec, self.staging if frames is None else frames
+        ages = 2.0 * np.arange(len(blocks))[::-1] + 3.0
+        noise = np.zeros(spec.noise_shape, np.float32)
+        return self.policy.denoise(self.pinned, blocks, ages, state=np.zeros(len(JOINTS)),
+                                   noise=noise, num_steps=num_steps)
 
     def work(self, variant: str) -> Callable[[], object]:
         """Return what a variant does for one new frame."""

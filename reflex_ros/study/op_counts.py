@@ -6,6 +6,7 @@ the same work written in another way gives the same figures. Figures do not depe
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -138,3 +139,36 @@ def live_bytes(*values: object) -> int:
     """
     storages = [tensor.untyped_storage() for tensor in _tensors(values)]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def peak_bytes(run: Callable[[], object]) -> int:
+    """Return the most bytes of tensors made by ``run`` that are alive at one moment.
+
+    What kernels allocate for themselves is not seen. ``run`` is called once.
+    """
+    with _Peak() as seen:
+        run()
+    return seen.peak
+
+
+class _Peak(TorchDispatchMode):
+    """Follows the memory of every result until it is given back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live: dict[int, int] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        held = {x.untyped_storage().data_ptr() for x in _tensors(args)}
+        out = func(*args, **(kwargs or {}))
+        for tensor in _tensors(out):
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in held | self._live.keys():
+                self._live[storage.data_ptr()] = storage.nbytes()
+                weakref.finalize(storage, self._live.pop, storage.data_ptr(), None)
+        self.peak = max(self.peak, sum(self._live.values()))
+        return out

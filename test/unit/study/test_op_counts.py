@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from reflex_ros.study.op_counts import count_ops, live_bytes
+from reflex_ros.study.op_counts import count_ops, live_bytes, peak_bytes
 
 
 def test_a_product_counts_its_multiply_accumulates():
@@ -51,3 +51,17 @@ def test_live_bytes_counts_shared_memory_once():
     x = torch.zeros(10)
     assert live_bytes(x, [x[:5]], {'a': (torch.zeros(2),)}) == 48
     assert live_bytes(x, x.clone()) == 80
+
+
+def test_peak_bytes_is_what_is_alive_at_once():
+    def chain():
+        x = torch.ones(1000)
+        for _ in range(5):
+            x = x + 1
+        return x.view(10, 100)
+
+    assert peak_bytes(chain) == 8000
+
+
+def test_peak_bytes_can_fail():
+    assert peak_bytes(lambda: [torch.ones(1000) for _ in range(5)]) == 20000
