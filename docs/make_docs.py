@@ -22,11 +22,12 @@ from reflex_ros.arm.faults import FAULTS
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.param_table import BRIDGE, ENCODER, PARAMS, POLICY, RECORDER, SIMULATOR
 from reflex_ros.core.params import to_markdown
+from reflex_ros.doctor.registry import CHECKS
 from reflex_ros.study.results import newest
 from reflex_ros.study.stability_report import stability_lines
 
 ROOT = Path(__file__).resolve().parents[1]
-MARKED = ('README.md', 'docs/faults.md', 'docs/stability.md')
+MARKED = ('README.md', 'docs/doctor.md', 'docs/faults.md', 'docs/stability.md')
 MARKER = re.compile(
     r'(?P<open><!-- (?P<kind>figure|table): (?P<name>[\w-]+)(?: file=(?P<file>\S+))? -->\n)'
     r'.*?(?P<close><!-- end -->\n)',
@@ -233,6 +234,13 @@ def fault_table(root: Path) -> list[str]:
     return _table(['code', 'meaning', 'what to do'], rows)
 
 
+def doctor_checks(root: Path) -> list[str]:
+    """Return every check of the doctor."""
+    rows = [[f'`{check.name}`', check.group, check.measures, check.limits, check.remedy]
+            for check in CHECKS]
+    return _table(['check', 'group', 'what is measured', 'limits', 'remedy'], rows)
+
+
 def tiny_weights(root: Path) -> list[str]:
     """Return whether the checkpoint of ``tiny`` is in this checkout."""
     weights = root / 'reflex_ros' / 'data' / 'tiny' / 'model.safetensors'
@@ -265,6 +273,7 @@ def idle_parameters(root: Path) -> list[str]:
 
 TABLES: Mapping[str, Callable[[Path], list[str]]] = {
     'arm-faults': fault_table,
+    'doctor-checks': doctor_checks,
     'idle-parameters': idle_parameters,
     'nodes': node_table,
     'tiny-weights': tiny_weights,

@@ -18,7 +18,7 @@ LEVELS = {
     'core': 0,
     'infer': 1, 'ring': 1, 'arm': 1, 'bag': 1, 'sim': 1,
     'stages': 2, 'analysis': 2, 'ros': 2,
-    'nodes': 3, 'report': 3, 'train': 3, 'study': 3,
+    'nodes': 3, 'report': 3, 'train': 3, 'study': 3, 'doctor': 3,
     'bringup': 4,
     'cli': 5,
 }
