@@ -20,6 +20,8 @@ RANGE_TOLERANCE = 1e-4
 """Slack of the range check, rad and m: rounding only, the limiter works inside the range."""
 POSE_TOLERANCE_RAD = 0.09
 """A measured pose may be this far out of range (5 deg): an arm at rest leans on its stops."""
+GRIPPER_TOLERANCE_M = 0.01
+"""A gripper whose opening is measured further out of its range has a wrong zero."""
 MIN_RANGE_RAD = 0.09
 MAX_SPEED_RAD_S, MAX_ACCELERATION_RAD_S2 = 10.0, 50.0
 """Above these an answer is corrupt: the firmware's own bounds are 3 rad/s and 5 rad/s²."""
@@ -111,6 +113,18 @@ def check_feedback(view: FeedbackView, silent_ids: Collection[int]) -> None:
             'and the other CAN users.',
             code='feedback_incomplete',
         )
+    if is_blank(view):
+        raise ArmError(
+            'Arm feedback: got zeros in every joint and 0 V at every motor, expected measured '
+            'angles. Power the arm off (support it) and on, and check the cables inside it.',
+            code='feedback_zeros',
+        )
+
+
+def is_blank(view: FeedbackView) -> bool:
+    """Return whether the frames say nothing: all angles are 0 and no motor has a supply."""
+    return not any(view.joints_mdeg) and all(
+        driver is not None and driver.voltage_v == 0.0 for driver in view.drivers)
 
 
 def rate_warnings(rates_hz: Mapping[int, float]) -> tuple[str, ...]:
@@ -252,11 +266,20 @@ def check_gripper_range(reported_m: float | None, configured_m: float) -> tuple[
     return min(configured_m, reported_m), ''
 
 
+def gripper_warnings(view: FeedbackView) -> tuple[str, ...]:
+    """Return a warning where the gripper does not know its zero."""
+    if view.gripper is None or view.gripper.bits & wire.HOMED_BIT:
+        return ()
+    return ('The gripper does not report that it knows its zero. Compare its opening with '
+            '`joint_states` before you trust it; set its zero with the vendor tool, closed.',)
+
+
 def check_pose(position: FloatArray, names: tuple[str, ...], limits: JointLimits) -> FloatArray:
     """Return the pose to hold: the measured one, clipped to the limits.
 
     Raises:
-        ArmError: ``pose_implausible``: too far outside, so zero or limits are wrong.
+        ArmError: ``pose_implausible``, ``gripper_uncalibrated``: too far outside, so zero or
+            limits are wrong.
     """
     hold = np.clip(position, limits.lower, limits.upper)
     away = np.abs(hold - position)
@@ -265,6 +288,13 @@ def check_pose(position: FloatArray, names: tuple[str, ...], limits: JointLimits
             raise _implausible(
                 names[i], f'{position[i]:.3f} rad',
                 f'{limits.lower[i]:.3f} to {limits.upper[i]:.3f} rad', 'pose_implausible')
+    if not away[-1] <= GRIPPER_TOLERANCE_M:
+        raise ArmError(
+            f'Arm gripper {names[-1]}: got an opening of {position[-1]:.4f} m, expected '
+            f'{limits.lower[-1]:.3f} to {limits.upper[-1]:.3f} m. Close it that far, or set its '
+            'zero with the vendor tool, closed; it would move while it is enabled.',
+            code='gripper_uncalibrated',
+        )
     return hold
 
 

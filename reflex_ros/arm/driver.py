@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 CLEAR_NS = 300 * MS
 RECENT = 100
+_SILENCES = frozenset({'feedback_lost', 'status_lost', 'send_failed'})
 _OLD_TORQUE_SCALE = (1, 8, 2)
 
 
@@ -203,9 +204,16 @@ class PiperDriver:
                 self.reconnect()
             except ArmError as error:
                 return Reply(False, str(error))
-        self._clear_errors()
-        if wait_until(self._clock, lambda: not self.faults(), timeout_ns=CLEAR_NS):
+        if self._is_cleared():
             return Reply(True, 'Faults cleared; check and enable again.')
+        if _SILENCES & set(self.faults()):
+            # A bus that is open and dead: an adapter that left the bus comes back reopened.
+            try:
+                self.reconnect()
+            except ArmError as error:
+                return Reply(False, str(error))
+            if self._is_cleared():
+                return Reply(True, 'The bus was reopened; check and enable again.')
         found = self.faults()
         if not checks.frame_faults(self._book.view()):
             return Reply(False, '; '.join(faults.explain(code) for code in found))
@@ -294,6 +302,10 @@ class PiperDriver:
             return ()
         return self._health.faults(
             view, self._clock.mono_ns(), has_control=self._is_enabled and self._config.send)
+
+    def _is_cleared(self) -> bool:
+        self._clear_errors()
+        return wait_until(self._clock, lambda: not self.faults(), timeout_ns=CLEAR_NS)
 
     def _clear_errors(self) -> None:
         view = self._book.view()

@@ -36,7 +36,7 @@ class FeedbackView:
     Attributes:
         joints_mdeg: Six angles of one cycle, 0.001 deg. ``joints_ns``: their time.
         status, gripper: Newest frames, None if none. ``motors``, ``drivers``: joint 1 first.
-        drivers_ns: Time of each joint's newest 0x26x.
+        motors_ns, drivers_ns: Times of each joint's newest 0x25x and 0x26x.
         gripper_speed_m_s: Slope of the opening over the last 50 ms.
         angle_limits, acceleration_limits: By joint 1..6, as answered since the last ``forget``.
         gripper_range_m: Answered range, None if not answered.
@@ -52,6 +52,7 @@ class FeedbackView:
     gripper_ns: int = 0
     gripper_speed_m_s: float = 0.0
     motors: tuple[wire.MotorState | None, ...] = (None,) * wire.JOINTS
+    motors_ns: tuple[int, ...] = (0,) * wire.JOINTS
     drivers: tuple[wire.DriverState | None, ...] = (None,) * wire.JOINTS
     drivers_ns: tuple[int, ...] = (0,) * wire.JOINTS
     angle_limits: dict[int, wire.AngleLimit] = field(default_factory=dict)
@@ -118,6 +119,7 @@ class FeedbackBook:
         self._gripper_ns = 0
         self._openings: deque[tuple[int, float]] = deque(maxlen=_SLOPE_SAMPLES)
         self._motors: list[wire.MotorState | None] = [None] * wire.JOINTS
+        self._motors_ns = [0] * wire.JOINTS
         self._drivers: list[wire.DriverState | None] = [None] * wire.JOINTS
         self._drivers_ns = [0] * wire.JOINTS
         self._angle_limits: dict[int, wire.AngleLimit] = {}
@@ -186,8 +188,8 @@ class FeedbackBook:
                 status=self._status, status_ns=self._status_ns,
                 gripper=self._gripper, gripper_ns=self._gripper_ns,
                 gripper_speed_m_s=self._slope(),
-                motors=tuple(self._motors), drivers=tuple(self._drivers),
-                drivers_ns=tuple(self._drivers_ns),
+                motors=tuple(self._motors), motors_ns=tuple(self._motors_ns),
+                drivers=tuple(self._drivers), drivers_ns=tuple(self._drivers_ns),
                 angle_limits=dict(self._angle_limits),
                 acceleration_limits=dict(self._acceleration_limits),
                 gripper_range_m=self._gripper_range_m,
@@ -203,7 +205,8 @@ class FeedbackBook:
         if wire.FEEDBACK_12 <= can_id <= wire.FEEDBACK_56:
             self._joint_part(can_id - wire.FEEDBACK_12, wire.decode_pair(data), mono_ns, stamp_s)
         elif can_id in wire.HIGH_SPEED:
-            self._motors[can_id - wire.HIGH_SPEED.start] = wire.decode_motor(data)
+            i = can_id - wire.HIGH_SPEED.start
+            self._motors[i], self._motors_ns[i] = wire.decode_motor(data), mono_ns
         elif can_id in wire.LOW_SPEED:
             i = can_id - wire.LOW_SPEED.start
             self._drivers[i], self._drivers_ns[i] = wire.decode_driver(data), mono_ns

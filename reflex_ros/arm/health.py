@@ -55,7 +55,7 @@ class Health:
     def _silences(self, view: FeedbackView, now_ns: int) -> list[str]:
         if now_ns - view.joints_ns > self._config.feedback_timeout_ns:
             return ['feedback_lost']
-        oldest_ns = min(view.status_ns, view.gripper_ns, *view.drivers_ns)
+        oldest_ns = min(view.status_ns, view.gripper_ns, *view.motors_ns, *view.drivers_ns)
         return ['status_lost'] if now_ns - oldest_ns > STATUS_TIMEOUT_NS else []
 
 

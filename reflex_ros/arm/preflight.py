@@ -86,7 +86,7 @@ class Preflight:
         gripper_m, warning = checks.check_gripper_range(
             view.gripper_range_m, self._config.gripper_max_m)
         limits = checks.arm_limits(view, self._config.own_limits, gripper_max_m=gripper_m)
-        warnings += [warning] if warning else []
+        warnings += [*([warning] if warning else []), *checks.gripper_warnings(view)]
         return Findings(view, limits, gripper_m, self._rates(), tuple(warnings))
 
     def check_live(self) -> None:

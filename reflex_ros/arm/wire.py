@@ -59,6 +59,8 @@ EFFECTIVE = 0xAE
 KEEP_ACCELERATION = 0x7FFF
 ALL_JOINTS = 7
 ENABLED_BIT = 1 << 6
+HOMED_BIT = 1 << 7
+"""Of the gripper alone: its zero is known."""
 
 _MDEG_PER_RAD = 180_000.0 / math.pi
 _TORQUE_NM_PER_A = (1.18125, 1.18125, 1.18125, 0.95844, 0.95844, 0.95844)

@@ -14,7 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='hold: decelerate and hold, the software stop; it replaces no emergency stop')
     parser.add_argument(
         '--arm-supported', action='store_true',
-        help='recover: a person or a stand supports the arm, which may lose torque and fall')
+        help='recover: your word that a person or a stand supports the arm, which may sag; asked '
+             'a second time for the same fault it may also cut the power, and the arm falls')
     add_graph_options(parser)
 
 

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reflex_ros.arm.checks import rate_warnings
+from reflex_ros.arm.faults import explain
+from reflex_ros.core.clock import MS
 from reflex_ros.core.types import Verdict
 from reflex_ros.ros.diagnostics import Diagnosis, Level
-from reflex_ros.stages.accounts import explain
+from reflex_ros.stages.accounts import advise
 
 if TYPE_CHECKING:
-    from reflex_ros.arm.protocol import Arm
+    from reflex_ros.arm.protocol import Arm, BusStats
     from reflex_ros.core.types import ControlTick
     from reflex_ros.stages.bridge import Bridge
 
+STANDSTILL_NS = 500 * MS
+"""A loop whose newest tick is older stands still."""
 _LEVELS = ((Verdict.FRESH, Level.OK), (Verdict.LIMITED, Level.OK), (Verdict.RAMPING, Level.OK),
            (Verdict.HELD, Level.WARN), (Verdict.STOPPED, Level.ERROR))
 
 
-def tick_diagnosis(tick: ControlTick | None) -> Diagnosis:
-    """Return the state of the control loop from its newest tick."""
+def tick_diagnosis(tick: ControlTick | None, now_ns: int) -> Diagnosis:
+    """Return the state of the control loop from its newest tick, at a steady instant."""
     if tick is None:
         return Diagnosis(Level.STALE, 'no tick yet')
+    age_ns = now_ns - tick.due_ns
+    if age_ns > STANDSTILL_NS:
+        return Diagnosis(Level.ERROR, f'the control loop stands still for {age_ns / 1e9:.1f} s: '
+                         'nothing is sent, the arm holds. Restart the bridge.')
     is_fresh = tick.verdict in (Verdict.FRESH, Verdict.LIMITED)
     return Diagnosis(
         dict(_LEVELS)[tick.verdict],
-        tick.verdict.value if is_fresh else f'{tick.verdict.value}: {explain(tick.cause)}',
+        tick.verdict.value if is_fresh else f'{tick.verdict.value}: {advise(tick.cause)}',
         {'index': tick.index, 'late_ms': tick.late_ns / 1e6, 'cause': tick.cause.value,
          'observation_age_ms': tick.observation_age_ns / 1e6,
          'tracking_error_rad': tick.tracking_error, 'epoch': tick.epoch},
@@ -32,15 +41,31 @@ def tick_diagnosis(tick: ControlTick | None) -> Diagnosis:
 
 
 def arm_diagnosis(arm: Arm, bridge: Bridge | None) -> Diagnosis:
-    """Return the state of the arm and its bus."""
+    """Return the state of the arm, its faults with what to do, and what its check found."""
     if bridge is None:
         return Diagnosis(Level.STALE, 'not configured')
-    faults, stats = arm.faults(), arm.stats()
-    level = Level.ERROR if faults else Level.WARN if stats.failed_frames else Level.OK
+    faults, report = arm.faults(), bridge.report
+    warnings = report.warnings if report else ()
+    level = Level.ERROR if faults else Level.WARN if bridge.contact or warnings else Level.OK
+    words = [*map(explain, faults)] or [w for w in (bridge.contact, *warnings) if w]
     return Diagnosis(
-        level, ', '.join(faults) or bridge.states.state.value,
+        level, ' '.join([bridge.states.state.value + (':' if words else ''), *words]),
+        {'firmware': report.firmware if report else '', 'is_shadow': arm.stats().is_shadow,
+         'latency_ms': bridge.latency.value_ns / 1e6, 'delta_ms': bridge.delta.value_ns / 1e6},
+    )
+
+
+def bus_diagnosis(stats: BusStats) -> Diagnosis:
+    """Return the state of the CAN bus with its table of rates by id."""
+    slow = rate_warnings(stats.rates_hz) if stats.rates_hz else ()
+    is_well = not (stats.failed_frames or stats.foreign_frames or stats.blocked_frames or slow)
+    return Diagnosis(
+        Level.ERROR if not stats.is_connected else Level.OK if is_well else Level.WARN,
+        'closed' if not stats.is_connected else ' '.join(slow) or
+        ('open' if is_well else 'frames failed, were blocked, or came from another program'),
         {'feedback_age_ms': stats.feedback_age_ns / 1e6, 'frames': stats.frames,
          'sent_commands': stats.sent_commands, 'failed_frames': stats.failed_frames,
-         'foreign_frames': stats.foreign_frames, 'is_shadow': stats.is_shadow,
-         'latency_ms': bridge.latency.value_ns / 1e6, 'delta_ms': bridge.delta.value_ns / 1e6},
+         'blocked_frames': stats.blocked_frames, 'foreign_frames': stats.foreign_frames,
+         'decode_errors': stats.decode_errors, 'reconnects': stats.reconnects,
+         **{f'hz_{can_id:x}': rate for can_id, rate in sorted(stats.rates_hz.items())}},
     )

@@ -11,7 +11,7 @@ from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ArmError, ReflexError
 from reflex_ros.core.param_table import BRIDGE
 from reflex_ros.core.priority import realtime
-from reflex_ros.nodes.bridge_diagnostics import arm_diagnosis, tick_diagnosis
+from reflex_ros.nodes.bridge_diagnostics import arm_diagnosis, bus_diagnosis, tick_diagnosis
 from reflex_ros.nodes.bridge_services import serve_bridge
 from reflex_ros.nodes.bridge_topics import BridgeTopics
 from reflex_ros.ros import convert
@@ -47,14 +47,18 @@ class BridgeNode(ReflexNode):
         self._bridge = Bridge(self._arm, config, self.steady)
         with realtime(cast('int', self.params['control.realtime_priority'])):
             self._bridge.connect()  # its bus threads keep the priority
+        for warning in self._bridge.report.warnings if self._bridge.report else ():
+            self.get_logger().warning(warning)
         self._topics = BridgeTopics(self)
         self.listen(topic('action_chunk'), self._on_chunk)
         self.listen(topic('stage_status'), self._on_status)
         serve_bridge(self, self._bridge, self._lock, self._topics.publish)
         self._diagnostics = Diagnostics(
             self, f'piper:{self.params["arm.channel"]}',
-            sources={'tick': lambda: tick_diagnosis(self._topics.last_tick),
-                     'arm': lambda: arm_diagnosis(self._arm, self._bridge)},
+            sources={'tick': lambda: tick_diagnosis(self._topics.last_tick,
+                                                    self.steady.mono_ns()),
+                     'arm': lambda: arm_diagnosis(self._arm, self._bridge),
+                     'bus': lambda: bus_diagnosis(self._arm.stats())},
         )
 
     def activate(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -9,11 +10,16 @@ from rclpy.executors import SingleThreadedExecutor
 
 from reflex_ros.core.clock import MS, S, SystemClock
 from reflex_ros.core.errors import StaleError
+from reflex_ros.core.param_table import BRIDGE
 from reflex_ros.core.types import Plan
 from reflex_ros.ros.client import BridgeClient, Caller
 from reflex_ros.ros.convert import plan_from_msg
+from reflex_ros.ros.diagnostics import Level
 from reflex_ros.ros.qos import topic
 from reflex_ros.ros.spin import command_node
+
+DIAGNOSTICS_S = 2.5
+"""They come once a second."""
 
 
 class Operator:
@@ -49,34 +55,51 @@ class Operator:
             StaleError: No bridge publishes one.
         """
         got: list[Plan] = []
-        source, clock = topic('plan'), SystemClock()
-
-        def take(msg: Any) -> None:
-            got.append(plan_from_msg(msg))
-
-        subscription = self._node.create_subscription(
-            source.message, source.name, take, source.qos)
-        executor = SingleThreadedExecutor(context=self._node.context)
-        executor.add_node(self._node)
-        end_ns = clock.mono_ns() + round(self._timeout_s * S)
-        try:
-            while not got and clock.mono_ns() < end_ns:
-                executor.spin_once(timeout_sec=0.1)
-        finally:
-            executor.remove_node(self._node)
-            executor.shutdown()
-            self._node.destroy_subscription(subscription)
+        self._hear('plan', lambda msg: got.append(plan_from_msg(msg)), lambda: bool(got),
+                   self._timeout_s)
         if not got:
             raise StaleError(
                 f'no plan: got nothing from controller_bridge, expected one within '
                 f'{self._timeout_s:g} s. Check namespace and ROS_DOMAIN_ID.')
         return got[-1]
 
+    def diagnoses(self) -> dict[str, tuple[Level, str]]:
+        """Return level and words of each part of the bridge; {} if it says nothing. Blocks."""
+        got: dict[str, tuple[Level, str]] = {}
+
+        def take(msg: Any) -> None:
+            for status in msg.status:
+                node, _, part = status.name.partition(': ')
+                if node == BRIDGE:
+                    got[part] = Level(status.level), status.message
+
+        self._hear('/diagnostics', take, lambda: bool(got), DIAGNOSTICS_S)
+        return got
+
     def status(self) -> str:
-        """Return the newest plan in words. Blocks."""
+        """Return in words what the arm does and what is wrong with it. Blocks."""
         plan = self.plan()
         lines = [f'arm {plan.arm_state.value}, epoch {plan.epoch}, chunk {plan.active_chunk_id}',
                  f'L {plan.latency_ns / MS:.0f} ms, Δ {plan.delta_ns / MS:.0f} ms']
         if plan.last_reject:
             lines.append(f'last rejection: {plan.last_reject}')
+        lines += [f'{level.name} {part}: {words}' for part, (level, words)
+                  in self.diagnoses().items() if level is not Level.OK]
         return '\n'.join(lines)
+
+    def _hear(self, name: str, take: Callable[[Any], None], is_done: Callable[[], bool],
+              timeout_s: float) -> None:
+        """Call ``take`` with the messages of a topic until it has enough."""
+        source, clock = topic(name), SystemClock()
+        subscription = self._node.create_subscription(
+            source.message, source.name, take, source.qos)
+        executor = SingleThreadedExecutor(context=self._node.context)
+        executor.add_node(self._node)
+        end_ns = clock.mono_ns() + round(timeout_s * S)
+        try:
+            while not is_done() and clock.mono_ns() < end_ns:
+                executor.spin_once(timeout_sec=0.1)
+        finally:
+            executor.remove_node(self._node)
+            executor.shutdown()
+            self._node.destroy_subscription(subscription)

@@ -30,8 +30,34 @@ EXPLANATIONS = MappingProxyType({
     'camera_late': 'a camera gives no new frames',
     'camera_frozen': 'a camera repeats the same picture',
     'plan_end': 'the plan ended before a new chunk came',
+    'limit': 'a limit changed the command',
+    'warmup': 'nothing was executed yet',
 })
 """What each cause of a stall means, for people."""
+
+
+REMEDIES = MappingProxyType({
+    'arm_fault': 'look at the arm, then `reflex-ros arm status`',
+    'operator': '`reflex-ros arm resume` when nobody is in reach',
+    'instruction': 'wait: its first chunk goes on by itself',
+    'clock': 'stop whatever steps the clock of this machine',
+    'tick_late': 'relieve the computer; allow real-time priority',
+    'node_dead': 'read its log in the run folder; it is restarted three times',
+    'ring_lost': 'read the log of the encoder',
+    'state_stale': 'relieve the computer and the bus',
+    'tracking': 'look at the arm, free it, then `reflex-ros arm resume`',
+    'chunk_rejected': 'read the reason in `chunk_trace`',
+    'sync_wait': 'nothing: this is what sync does',
+    'transport': 'look at the network; run encoder and policy in one process',
+    'denoise_late': 'relieve the computer or the GPU',
+    'encode_late': 'relieve the computer or the GPU',
+    'camera_late': 'check the cable and the driver of the camera',
+    'camera_frozen': 'restart the driver of the camera',
+    'plan_end': 'a faster policy, or more rows for each chunk',
+    'limit': 'nothing, or raise safety.speed_scale',
+    'warmup': 'wait for the first chunk',
+})
+"""What to do about each cause, in one line."""
 
 
 class TraceBook:
@@ -112,3 +138,9 @@ class StallBook:
 def explain(cause: Cause) -> str:
     """Return what a cause means in words."""
     return EXPLANATIONS.get(cause.value, cause.value)
+
+
+def advise(cause: Cause) -> str:
+    """Return what a cause means and what to do."""
+    remedy = REMEDIES.get(cause.value)
+    return f'{explain(cause)}; {remedy}' if remedy else explain(cause)

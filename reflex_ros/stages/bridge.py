@@ -29,7 +29,7 @@ from reflex_ros.stages.seam import judge_seam
 from reflex_ros.stages.tick import Motion, Rest, Situation, TickBook, plan_of
 
 if TYPE_CHECKING:
-    from reflex_ros.arm.protocol import Arm
+    from reflex_ros.arm.protocol import Arm, ArmReport
     from reflex_ros.core.clock import Clock, Instant
     from reflex_ros.core.ledger import LedgerWriter
     from reflex_ros.core.types import ActionChunk, ArmFeedback, StageStatus
@@ -71,6 +71,9 @@ class Bridge:
         self._ticks = TickBook(config, ledger)
         self._contacts = ContactWatch(config.contact, arm.names)
         self._joints = revolute(len(arm.names))
+        self.report: ArmReport | None = None
+        """What the newest check of the arm found, None before it."""
+        self._may_reset = False
         self.contact = ''
         """What the arm gave way to since the last resume, '' if nothing."""
         self.epoch = now.stamp_ns // S
@@ -91,7 +94,7 @@ class Bridge:
         """Open and check the arm; nothing moves. Raises ArmError with what to do."""
         self._arm.connect()
         self.states.fire(ArmEvent.CONNECT)
-        self._arm.check()
+        self.report = self._arm.check()
         self.states.fire(ArmEvent.CHECK)
 
     def activate(self, *, may_autostart: bool = True) -> None:
@@ -225,16 +228,24 @@ class Bridge:
     def recover(self, *, arm_supported: bool) -> Reply:
         """Clear faults, check and enable again; blocks, and may run beside ticks.
 
-        The arm holds its measured pose afterwards and does not move before ``resume``.
+        The arm holds its measured pose afterwards and does not move before ``resume``. The power
+        is never cut at the first request for a fault: the operator is told and must ask again.
+
+        Args:
+            arm_supported: The operator's word. Powering the joints may let the arm sag.
         """
         if self.states.state is not ArmState.FAULTED:
             return Reply(False, f'The arm is {self.states.state.value}, not faulted.')
-        reply = self._arm.clear_faults(arm_supported=arm_supported)
+        if not arm_supported:
+            return Reply(False, 'Powering the joints may let the arm sag or drop. Support it, '
+                                'then repeat with arm_supported.')
+        reply = self._arm.clear_faults(arm_supported=self._may_reset)
+        self._may_reset = not reply.accepted
         if not reply.accepted:
             return reply
         try:
             self.states.fire(ArmEvent.RECOVER)
-            self._arm.check()
+            self.report = self._arm.check()
             self.states.fire(ArmEvent.CHECK)
             self._arm.enable()
         except ReflexError as error:
@@ -301,6 +312,7 @@ class Bridge:
 
     def _fault(self, now: Instant, reason: str) -> None:
         self.states.fire(ArmEvent.FAULT, reason)
+        self._may_reset = False
         self._mover.disarm()
         self._drop_plan(now, f'arm fault: {reason}')
         self._is_plan_dirty = True

@@ -255,3 +255,19 @@ def test_rate_table_shows_a_missing_id(driver, server, wait):
     wait(lambda: driver.stats().rates_hz.get(0x264) == 0.0, 3.0)
     assert driver.stats().rates_hz[0x263] > 10.0
     assert 'status_lost' in driver.faults()
+
+
+def test_silent_but_open_bus_is_reopened_and_named_by_recover(driver, server, wait):
+    server.inject(Fault(Kind.BUS_OFF, duration_s=2.0))
+    wait(lambda: 'feedback_lost' in driver.faults(), 4.0)
+    assert driver.stats().is_connected, 'the connection itself is alive'
+    reply = driver.clear_faults(arm_supported=False)
+    assert reply.accepted and driver.stats().reconnects == 1, reply
+
+
+def test_silent_but_open_bus_can_fail(driver, server, wait):
+    server.inject(Fault(Kind.BUS_OFF))
+    wait(lambda: 'feedback_lost' in driver.faults(), 4.0)
+    reply = driver.clear_faults(arm_supported=True)
+    assert not reply.accepted and 'Check power, cable, bitrate' in reply.reason
+    assert 0x150 not in {i for i, _ in server.commands}, 'silence is no reason to cut the power'

@@ -30,9 +30,10 @@ def healthy():
             joints_ns=NOW_NS,
             status=wire.Status(1, 0, 1, 0, 0, 0, 0),
             status_ns=NOW_NS,
-            gripper=wire.GripperState(0.035, 0.0, 0x40),
+            gripper=wire.GripperState(0.035, 0.0, 0xC0),
             gripper_ns=NOW_NS,
             motors=(wire.MotorState(0.0, 0.3),) * 6,
+            motors_ns=(NOW_NS,) * 6,
             drivers=(wire.DriverState(24.0, 35, 38, 0x40),) * 6,
             drivers_ns=(NOW_NS,) * 6,
             angle_limits={i: wire.AngleLimit(i, math.radians(lo), math.radians(hi), 3.0)

@@ -210,3 +210,34 @@ def test_pose_leaning_on_a_stop_is_held_inside_and_a_far_one_refused():
     assert refuse(checks.check_pose, lean, JOINT_NAMES, LIMITS) == 'pose_implausible'
     lean[1] = np.nan
     assert refuse(checks.check_pose, lean, JOINT_NAMES, LIMITS) == 'pose_implausible'
+
+
+def test_empty_frames_are_not_the_zero_pose(healthy):
+    blank = wire.DriverState(0.0, 0, 0, 0)
+    view = healthy(joints_mdeg=(0,) * 6, drivers=(blank,) * 6)
+    assert refuse(checks.check_feedback, view, ()) == 'feedback_zeros'
+
+
+@pytest.mark.parametrize('changes', [
+    {'joints_mdeg': (0,) * 6},
+    {'joints_mdeg': (0, 0, 0, 0, 0, 3), 'drivers': (wire.DriverState(0.0, 0, 0, 0),) * 6},
+], ids=['the zero pose of a powered arm', 'an angle'])
+def test_empty_frames_can_fail(healthy, changes):
+    checks.check_feedback(healthy(**changes), ())
+
+
+@pytest.mark.parametrize('opening', [-0.02, 0.09, float('nan')])
+def test_gripper_with_a_wrong_zero_is_refused(opening):
+    pose = changed(6, opening)
+    assert refuse(checks.check_pose, pose, JOINT_NAMES, LIMITS) == 'gripper_uncalibrated'
+
+
+def test_gripper_with_a_wrong_zero_can_fail():
+    assert checks.check_pose(changed(6, -0.004), JOINT_NAMES, LIMITS)[6] == 0.0
+    assert checks.check_pose(changed(6, 0.075), JOINT_NAMES, LIMITS)[6] == 0.07
+
+
+def test_gripper_that_does_not_know_its_zero_is_named(healthy):
+    assert checks.gripper_warnings(healthy()) == ()
+    lost = healthy(gripper=wire.GripperState(0.035, 0.0, 0x40))
+    assert 'zero' in checks.gripper_warnings(lost)[0]

@@ -31,7 +31,8 @@ def test_feedback_is_lost_after_a_hundred_milliseconds_and_not_before(healthy, n
 
 
 @pytest.mark.parametrize('change', [
-    {'status_ns': 99 * S}, {'gripper_ns': 99 * S}, {'drivers_ns': (99 * S,) + (100 * S,) * 5},
+    {'status_ns': 99 * S}, {'gripper_ns': 99 * S},
+    {'motors_ns': (99 * S,) + (100 * S,) * 5}, {'drivers_ns': (99 * S,) + (100 * S,) * 5},
 ])
 def test_silent_status_is_a_fault_although_joints_speak(healthy, now_ns, change):
     assert judge(healthy(**change), now_ns) == ('status_lost',)

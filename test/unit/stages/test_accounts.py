@@ -7,7 +7,14 @@ import pytest
 
 from reflex_ros.core.clock import MS, ClockOffset, S
 from reflex_ros.core.types import ArmState, Cause, ControlTick, Fate, RejectReason, Verdict
-from reflex_ros.stages.accounts import EXPLANATIONS, StallBook, TraceBook, explain
+from reflex_ros.stages.accounts import (
+    EXPLANATIONS,
+    REMEDIES,
+    StallBook,
+    TraceBook,
+    advise,
+    explain,
+)
 from reflex_ros.stages.follower import make_running
 
 
@@ -40,9 +47,11 @@ def test_an_open_stall_is_told_once_at_the_end():
     assert book.close().ticks == 1 and book.close() is None
 
 
-def test_every_cause_but_rest_has_words():
-    silent = {Cause.NONE, Cause.LIMIT, Cause.WARMUP}
-    assert {c for c in Cause if explain(c) == c.value} == silent
+def test_every_cause_has_words_and_a_remedy():
+    assert {c for c in Cause if explain(c) == c.value} == {Cause.NONE}
+    assert {c.value for c in Cause} - set(REMEDIES) == {'none'}
+    assert advise(Cause.CAMERA_FROZEN) == (
+        'a camera repeats the same picture; restart the driver of the camera')
 
 
 def test_traces_are_numbered_and_tell_what_happened(rig):

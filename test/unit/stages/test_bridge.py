@@ -12,6 +12,7 @@ from reflex_ros.core.types import (
     Entry,
     Fate,
     RejectReason,
+    Reply,
     StageStatus,
     Verdict,
 )
@@ -121,6 +122,47 @@ def test_one_damaged_reading_never_becomes_the_command(rig):
     assert r.bridge.resume(r.now)[0].accepted
 
 
+def faulted(r, *, clears_after):
+    """Fault a rig; its arm refuses to clear the fault so many times, and notes who may reset."""
+    r.run_up()
+    asked = []
+    clear = r.arm.clear_faults
+
+    def refuse(*, arm_supported):
+        asked.append(arm_supported)
+        if len(asked) <= clears_after:
+            return Reply(False, 'stays')
+        return clear(arm_supported=arm_supported)
+
+    r.arm.clear_faults = refuse
+    r.arm.inject_faults(('arm_estop',))
+    r.tick(2)
+    return asked
+
+
+def test_recovery_needs_the_word_that_the_arm_is_supported(rig):
+    r = rig()
+    asked = faulted(r, clears_after=0)
+    reply = r.bridge.recover(arm_supported=False)
+    assert not reply.accepted and 'arm_supported' in reply.reason and not asked
+    assert r.bridge.states.state is ArmState.FAULTED
+    assert r.bridge.recover(arm_supported=True).accepted
+    assert asked == [False], 'the power stays on'
+
+
+def test_power_is_cut_only_by_a_second_request_for_the_same_fault(rig):
+    r = rig()
+    asked = faulted(r, clears_after=1)
+    assert not r.bridge.recover(arm_supported=True).accepted
+    assert r.bridge.recover(arm_supported=True).accepted
+    assert asked == [False, True]
+    r.run_up()
+    r.arm.inject_faults(('arm_estop',))
+    r.tick(2)
+    r.bridge.recover(arm_supported=True)
+    assert asked[-1] is False, 'a new fault begins anew'
+
+
 # ---- ramp ------------------------------------------------------------------------------------
 
 
@@ -158,7 +200,7 @@ def test_a_fault_in_the_ramp_needs_a_new_ramp_after_recovery(rig):
     r.arm.inject_faults(('driver_error',))
     r.tick(2)
     assert r.bridge.states.state is ArmState.FAULTED
-    assert r.bridge.recover(arm_supported=False).accepted
+    assert r.bridge.recover(arm_supported=True).accepted
     assert still(r.tick(5)) and r.bridge.states.state is ArmState.ENABLED
     r.bridge.resume(r.now)
     r.tick(2)
