@@ -211,6 +211,8 @@ POLICY_GROUP = (
     ParamSpec('policy.dtype', 'auto', '', 'Type in which the language model of a pretrained '
               'checkpoint computes. `auto`: the one of the checkpoint.', _MODEL,
               choices=('auto', 'float32', 'bfloat16')),
+    ParamSpec('policy.traced', True, '', 'Run the action expert of a pretrained checkpoint as '
+              'graphs. The first chunk with another number of prefix rows takes longer.', _MODEL),
     ParamSpec('policy.step_period_s', 0.0, 's', 'Time between two actions of the training data of '
               'a pretrained checkpoint, which does not load without it. 0: unknown.',
               (BRIDGE, POLICY), (0.0, 1.0)),
@@ -221,6 +223,9 @@ POLICY_GROUP = (
               'values of images and language. For comparison: nothing (`full`, not for `tiny`), '
               'or those of the actions as well (`naive`, which is fast and wrong).', _MODEL,
               choices=('partitioned', 'full', 'naive')),
+    ParamSpec('policy.pipeline', 'two_stream', '', 'Encoder and policy of one process: each on a '
+              'thread of its own, or one step at a time (`serial`, for comparison).', _MODEL,
+              choices=('two_stream', 'serial')),
     ParamSpec('policy.certificate', '', '', 'File of `reflex-ros verify --json`: blocks carry its '
               'hash. One of another checkpoint or type is refused.', (ENCODER,)),
     ParamSpec('policy.num_denoise_steps', 0, '', 'Steps of the flow from noise to action. 0: what '

@@ -15,6 +15,7 @@ from reflex_ros.infer.cache import PARTITIONED, Cache
 from reflex_ros.infer.checkpoint.pretrained import Pretrained, open_pretrained
 from reflex_ros.infer.families.registry import build_network
 from reflex_ros.infer.reuse import Reuse
+from reflex_ros.infer.snapshot import room
 from reflex_ros.infer.tokens import compact_tokens, padded_tokens, reference_padding
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class SnapshotPolicy:
         """
         ordered = self._ordered(views)
         tokens, valid = self._tokens(ordered, ids)
-        rows = tokens.shape[1] + self.network.state_rows + self.config.chunk_size
+        rows = tokens.shape[1] + room(self.network.state_rows, self.config.chunk_size)
         kv = self.network.new_cache(len(ids), rows) if out is None else out
         return self.network.encode(tokens, valid, kv, state)
 

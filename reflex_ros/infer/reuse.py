@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Switches; the default is everything on.
+    """Switches; the default is everything on but ``traced``.
 
     Attributes:
         prefix_kv: Keys and values of the prefix serve all denoise steps; off = full recomputation.
@@ -25,6 +25,11 @@ class Reuse:
         last_layer_kv: The prefix's last layer computes keys and values only.
         packed: Projections of the same input are one product.
         fused: Attention in one kernel that stores no logits; off = product, softmax, product.
+        aligned: State and actions start where the number of keys fills whole tiles of the
+            bfloat16 kernel, behind masked rows; off = right behind the prefix.
+        traced: The layers of a denoise step are a graph (``passes.LayerPass``), traced in the
+            first call with a new number of rows; off = one operation after another. Only for
+            processes that call often: tracing takes as long as some calls.
     """
 
     prefix_kv: bool = True
@@ -36,6 +41,8 @@ class Reuse:
     last_layer_kv: bool = True
     packed: bool = True
     fused: bool = True
+    aligned: bool = True
+    traced: bool = False
 
 
 def reference_reuse(*, prefix_kv: bool = True) -> Reuse:
@@ -43,4 +50,5 @@ def reference_reuse(*, prefix_kv: bool = True) -> Reuse:
     return Reuse(
         prefix_kv=prefix_kv, static_rows=False, drop_masked=False, state_once=False,
         cross_kv=False, time_table=False, last_layer_kv=False, packed=False, fused=False,
+        aligned=False,
     )  # fmt: skip

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from reflex_ros.infer.decoder import Layer, Phases
 
 ROPE_BASE = 10_000.0
-TILE = 32
-"""Keys that the bfloat16 attention kernel takes at a time; a rest costs as much again."""
+TILE, TILED = 32, (torch.bfloat16,)
+"""Keys that an attention kernel takes at a time, a rest costing as much again; for these types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +92,15 @@ class Prefix:
         """Return the row at which ``rows`` rows of state and actions start.
 
         Aligned, it is the one from which they fill a whole number of the kernel's tiles, if there
-        is room; the rows before it become zero: they are masked, and nothing times zero must be
-        a number.
+        is room. All rows behind the prefix become zero then: those that are masked still enter a
+        product, with weight zero.
         """
-        if not (is_aligned and self.kv.dtype is torch.bfloat16):
+        if not (is_aligned and self.kv.dtype in TILED):
             return self.length
         at = whole_tiles(self.length + rows) - rows
         if at + rows > self.kv.shape[3]:
             return self.length
-        self.kv[:, :, :, self.length : at] = 0
+        self.kv[:, :, :, self.length : at + rows] = 0
         return at
 
 

@@ -17,6 +17,7 @@ from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.policy import SnapshotPolicy
 from reflex_ros.infer.processing.binding import EMPTY, bind_cameras
 from reflex_ros.infer.processing.robot import robot_map
+from reflex_ros.infer.reuse import Reuse
 from reflex_ros.infer.snapshot import denoise
 from reflex_ros.stages.build import Params, checkpoint_folder, seconds_ns
 
@@ -70,7 +71,10 @@ def load_snapshot(params: Params) -> LoadedPolicy:
             f'{folder / "config.json"} tells. Correct one of them.'
         )
     dtype = cast('str', params['policy.dtype'])
-    policy = SnapshotPolicy(pretrained, dtype=None if dtype == AUTO else dtype)
+    policy = SnapshotPolicy(
+        pretrained, dtype=None if dtype == AUTO else dtype,
+        reuse=Reuse(traced=cast('bool', params['policy.traced'])),
+    )
     assert pretrained.binding is not None
     try_out(policy)
     return LoadedPolicy(policy, pretrained.binding)
@@ -78,8 +82,9 @@ def load_snapshot(params: Params) -> LoadedPolicy:
 
 def load_key(params: Params) -> tuple[object, ...]:
     """Return what decides whether two nodes of a process may share one policy."""
-    names = ('policy.name', 'policy.dtype', 'policy.state_text', 'policy.joint_names',
-             'policy.joint_unit', 'policy.gripper_unit', 'arm.prefix', 'arm.gripper_max_m')
+    names = ('policy.name', 'policy.dtype', 'policy.traced', 'policy.state_text',
+             'policy.joint_names', 'policy.joint_unit', 'policy.gripper_unit', 'arm.prefix',
+             'arm.gripper_max_m')
     return checkpoint_folder(params).resolve(), *(params[name] for name in names)
 
 

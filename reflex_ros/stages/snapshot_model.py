@@ -14,7 +14,7 @@ from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.families.pi05 import Pi05Denoiser
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.guidance import Guidance, denoise_committed, hold_last, row_weights
-from reflex_ros.infer.snapshot import Prefix, denoise
+from reflex_ros.infer.snapshot import Prefix, denoise, room
 from reflex_ros.stages.snapshot import FULL, array_of, prefix_rows
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class SnapshotModel:
         self._num_steps = num_steps or policy.config.num_steps
         self._warn, self._cache = warn, cache
         network, self._rows = policy.network, prefix_rows(policy)
-        self._kv = network.new_cache(1, self._rows + network.state_rows + policy.config.chunk_size)
+        free = room(network.state_rows, policy.config.chunk_size)
+        self._kv = network.new_cache(1, self._rows + free)
         self._tokens: Tensor | None = None
         self._staging = array_of(self._kv[:, :, 0])
         if cache == FULL:

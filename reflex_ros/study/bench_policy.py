@@ -25,7 +25,8 @@ from reflex_ros.study.bench_subject import Subject
 
 FULL, REFERENCE, REFLEX = VARIANTS = ('full', 'reference', 'reflex')
 REUSE = MappingProxyType({
-    FULL: reference_reuse(prefix_kv=False), REFERENCE: reference_reuse(), REFLEX: Reuse(),
+    FULL: reference_reuse(prefix_kv=False), REFERENCE: reference_reuse(),
+    REFLEX: Reuse(traced=True),
 })
 CLOCKS: Mapping[str, Callable[[], int]] = MappingProxyType(
     {'cpu': cpu_ns, 'wall': SystemClock().mono_ns}

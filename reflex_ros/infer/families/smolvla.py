@@ -12,9 +12,18 @@ from torch.nn import functional as F
 from reflex_ros.core.errors import ModelError
 from reflex_ros.infer import flow
 from reflex_ros.infer.cache import PARTITIONED, StaticCache
-from reflex_ros.infer.decoder import Layer, Norm, Pass, Projected, Style, run
+from reflex_ros.infer.decoder import Layer, Norm, Pass, Projected, Style
 from reflex_ros.infer.families.action_tokens import ActionTokens
-from reflex_ros.infer.snapshot import Positions, Prefix, empty_cache, run_prefix, suffix_cache
+from reflex_ros.infer.passes import LayerPass
+from reflex_ros.infer.snapshot import (
+    Positions,
+    Prefix,
+    empty_cache,
+    is_aligned,
+    run_prefix,
+    suffix_cache,
+    whole_tiles,
+)
 from reflex_ros.infer.vision import Siglip, pixel_shuffle
 from reflex_ros.infer.weights import Linear, Weights
 
@@ -65,6 +74,8 @@ class SmolVla:
         self.velocity_out = weights.linear('action_out_proj')
         self.sizes, self.reuse, self.chunk = sizes, reuse, config.chunk_size
         side = sizes.image // sizes.patch
+        self.expert_pass = LayerPass(lambda: self.expert, traced=reuse.traced)
+        self._state_pass = LayerPass(lambda: self._vlm, traced=reuse.traced)
         self.camera_tokens = (side // sizes.scale_factor) ** 2
         self.positions = Positions(
             sizes.head_dim, torch.promote_types(self._words.dtype, torch.float32)
@@ -150,7 +161,7 @@ class SmolVla:
             StaticCache(prefix.kv), prefix.length, self.positions(prefix.counts()[:, None]),
             mask=prefix.seen_by(1, None), is_last_kv_only=self.reuse.last_layer_kv,
         )  # fmt: skip
-        run(self._vlm, self.state_in(state)[:, None].to(self.dtype), how)
+        self._state_pass(self.state_in(state)[:, None].to(self.dtype), how)
         valid = None if prefix.valid is None else F.pad(prefix.valid, (0, 1), value=True)
         return Prefix(prefix.kv, prefix.length + 1, valid, has_state=True)
 
@@ -210,19 +221,24 @@ class SmolVlaDenoiser:
         self._table = network.tokens.table(self._taus) if network.reuse.time_table else None
         rows = torch.arange(network.chunk)
         causal = rows[:, None] >= rows[None, :]
-        seen = None if prefix.valid is None else prefix.valid[:, None]
+        at = prefix.start(network.chunk, is_aligned=is_aligned(network.reuse, cache))
+        end = at
+        if network.reuse.cross_kv and at > prefix.length:
+            end = whole_tiles(prefix.length)
+        seen = prefix.seen(end)
         self._how = Pass(
-            suffix_cache(prefix, network.reuse, cache), prefix.length,
+            suffix_cache(prefix, network.reuse, cache), at,
             network.positions(prefix.counts()[:, None] + rows),
-            mask=prefix.seen_by(network.chunk, causal),
-            cross_phases=network.positions(rows[None]), cross_mask=seen,
-            projected=self._project(prefix) if network.reuse.cross_kv else None,
+            mask=prefix.seen_by(network.chunk, causal, at),
+            cross_phases=network.positions(rows[None]),
+            cross_mask=None if seen is None else seen[:, None].expand(-1, network.chunk, -1),
+            projected=self._project(prefix, end) if network.reuse.cross_kv else None,
         )  # fmt: skip
 
-    def _project(self, prefix: Prefix) -> Projected:
+    def _project(self, prefix: Prefix, end: int) -> Projected:
         cache = StaticCache(prefix.kv)
         return {
-            layer.slot: layer.cross(*cache.rows(layer.slot, prefix.length))
+            layer.slot: layer.cross(*cache.rows(layer.slot, end))
             for layer in self._network.expert
             if layer.is_cross
         }
@@ -232,5 +248,5 @@ class SmolVlaDenoiser:
         network = self._network
         added = None if self._table is None else self._table[k]
         block = network.tokens(x, self._taus[k], added).to(network.dtype)
-        out = network.expert_norm(run(network.expert, block, self._how))
+        out = network.expert_norm(network.expert_pass(block, self._how))
         return network.velocity_out(out)

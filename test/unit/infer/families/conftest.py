@@ -21,6 +21,7 @@ from reflex_ros.infer.plan import CastWeights
 from reflex_ros.infer.policy import SnapshotPolicy
 from reflex_ros.infer.reference_families import Inputs, Reference
 from reflex_ros.infer.reuse import Reuse
+from reflex_ros.infer.snapshot import room
 from reflex_ros.infer.tokens import compact_tokens
 
 PARITY = Path(__file__).resolve().parents[3] / 'data' / 'parity'
@@ -78,7 +79,7 @@ class Case:
             for i, pixels in enumerate(self.inputs.pixels)
         }
         tokens = compact_tokens(network, views, self.inputs.ids)
-        rows = tokens.shape[1] + network.state_rows + self.config.chunk_size
+        rows = tokens.shape[1] + room(network.state_rows, self.config.chunk_size)
         kv = network.new_cache(1, rows) if kv is None else kv
         return network.encode(tokens, None, kv, self.state(wide))
 
