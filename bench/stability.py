@@ -22,7 +22,7 @@ import reflex_ros
 from reflex_ros.core.clock import SystemClock, cpu_ns
 from reflex_ros.core.stats import quantiles
 from reflex_ros.infer.norm import VARIANTS
-from reflex_ros.study import stability, stability_calls
+from reflex_ros.study import stability, stability_batch, stability_calls
 from reflex_ros.study.results import Revision, read_revision, write_result
 
 US = 1_000
@@ -37,7 +37,7 @@ Jobs = Iterator[tuple[Key, Callable[[], Rows]]]
 
 def sources_hash() -> str:
     """Return a hash of the sources that decide what a piece contains."""
-    own = (Path(str(module.__file__)) for module in (stability, stability_calls))
+    own = (Path(str(module.__file__)) for module in (stability, stability_batch, stability_calls))
     total = hashlib.sha256()
     for path in (*sorted((Path(reflex_ros.__file__).parent / 'infer').rglob('*.py')), *own):
         total.update(path.read_bytes())
@@ -140,10 +140,10 @@ def cost(spec: stability.StreamSpec, *, rounds: int = 300, warmup: int = 50) -> 
 
 def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--applications', type=int, default=1_000_000,
+    parser.add_argument('--applications', type=int, default=200_000,
                         help='norms of a row, for each variant and regime; 0 = none')
     parser.add_argument('--calls', type=int, default=100_000,
-                        help='denoise calls in each precision; 0 = none')
+                        help='denoise calls in each precision and regime; 0 = none')
     parser.add_argument('--width', type=int, default=stability.StreamSpec().width)
     parser.add_argument('--lanes', type=int, default=stability.StreamSpec().lanes)
     parser.add_argument('--seed', type=int, default=0)
@@ -204,6 +204,7 @@ def write(options: argparse.Namespace, summary: dict[str, Rows], revision: Revis
         'applications': options.applications, 'calls': options.calls, 'width': options.width,
         'lanes': options.lanes, 'seed': options.seed, 'eps': stability.StreamSpec().eps,
         'depth': stability.DEPTH, 'checkpoint': options.checkpoint.name,
+        'batch': stability_calls.BATCH, 'control_every': stability_calls.CONTROL_EVERY,
         'scene_frames': SCENE_FRAMES, 'num_threads': 1,
         'applications_done': done, 'calls_done': sum(row['calls'] for row in summary['calls']),
     }

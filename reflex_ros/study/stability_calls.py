@@ -3,6 +3,9 @@
 Call ``i`` is control tick ``i``: new noise, the newest frames of a scene with their ages, the
 state of that tick. Each precision encodes instruction and frames itself, so a difference to the
 float64 policy is that of the whole path. A call fails where its chunk has a NaN or an Inf.
+
+Calls are independent of each other and run ``BATCH`` at a time (``study.stability_batch``); the
+first of each block runs alone as well, and how far the two are apart is part of the figures.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from torch import Tensor
 from reflex_ros.infer import flow
 from reflex_ros.infer.families.tiny import TinyPolicy
 from reflex_ros.infer.norm import Normalise, rms_normalise, rms_normalise_narrow, set_statistics
+from reflex_ros.study.stability_batch import Calls, denoise_calls
 
 Float64 = npt.NDArray[np.float64]
 Image = npt.NDArray[np.uint8]
@@ -36,8 +40,12 @@ DELAY_STEPS = 3
 """Age of the newest frame when it is fresh, control steps."""
 SWEEP = 128
 """Calls in which the exponent of the sweep runs from 0 to 127."""
-BLOCK = 100
-REFERENCE_EVERY = 20
+BLOCK = 1000
+BATCH = 250
+"""Calls in one forward pass; more are not faster, and it divides a block."""
+CONTROL, CONTROL_EVERY = 'float32', 5
+"""The precision that shows what float32 costs runs in every n-th block only."""
+REFERENCE_EVERY = 50
 """Every n-th call is compared with float64."""
 
 
@@ -186,14 +194,39 @@ class Runner:
         return block
 
     def call(self, inputs: Inputs) -> Float64:
-        """Return the chunk ``float64[horizon, joints]``, rad and m."""
+        """Return the chunk ``float64[horizon, joints]`` of a call by itself, rad and m."""
+        return self.policy.denoise(
+            self._pinned, self._frames(inputs), inputs.ages, state=inputs.state,
+            noise=inputs.noise,
+        )  # fmt: skip
+
+    def calls(self, inputs: Sequence[Inputs]) -> Float64:
+        """Return the chunks ``float64[calls, horizon, joints]``, ``BATCH`` calls at a time.
+
+        A chunk that is not finite is computed again alone, so that it counts only if it is so by
+        itself: matrix products in bfloat16 on AMX can give a NaN to rows beside its own (oneDNN
+        issue 5717). They take none away.
+        """
+        parts = [inputs[i : i + BATCH] for i in range(0, len(inputs), BATCH)]
+        chunks = np.concatenate([
+            denoise_calls(self.policy, self._pinned, self._together(part)) for part in parts
+        ])
+        for i in np.flatnonzero(~np.isfinite(chunks).all((1, 2))):
+            chunks[i] = self.call(inputs[i])
+        return chunks
+
+    def _together(self, inputs: Sequence[Inputs]) -> Calls:
+        return Calls(
+            torch.stack([torch.stack(self._frames(one)) for one in inputs]),
+            np.stack([one.ages for one in inputs]),
+            np.stack([one.state for one in inputs]),
+            np.stack([one.noise for one in inputs]),
+        )
+
+    def _frames(self, inputs: Inputs) -> list[Tensor]:
         blocks = self._extreme if inputs.is_extreme else self._usual
         frames = [blocks[index] for index in inputs.frames]
-        if inputs.scale != 1.0:
-            frames = [frame * inputs.scale for frame in frames]
-        return self.policy.denoise(
-            self._pinned, frames, inputs.ages, state=inputs.state, noise=inputs.noise
-        )
+        return frames if inputs.scale == 1.0 else [frame * inputs.scale for frame in frames]
 
 
 class Bench:
@@ -216,7 +249,7 @@ class Bench:
     def run_block(
         self, regime: str, block: int, *, calls: int = BLOCK, every: int = REFERENCE_EVERY
     ) -> list[dict[str, Any]]:
-        """Run the calls ``block * BLOCK ...`` in every precision; one row for each.
+        """Run the calls ``block * BLOCK ...``; one row for each precision.
 
         Args:
             regime: Name.
@@ -224,20 +257,34 @@ class Bench:
             calls: Calls to run, at most ``BLOCK``.
             every: Compare every n-th call with float64.
         """
-        rows = {name: _new_row(regime, name, block, calls) for name in self.runners}
-        for call in range(block * BLOCK, block * BLOCK + calls):
-            inputs = REGIMES[regime](self.operation, call)
-            exact = self.exact.call(inputs) if call % every == 0 else None
-            for name, runner in self.runners.items():
-                _count(rows[name], call, runner.call(inputs), exact=exact)
+        first = block * BLOCK
+        rows = {name: _new_row(regime, name, block, calls) for name in self.runners
+                if name != CONTROL or block % CONTROL_EVERY == 0}
+        inputs = [REGIMES[regime](self.operation, first + i) for i in range(calls)]
+        compared = [i for i in range(calls) if (first + i) % every == 0]
+        exact = dict(zip(compared, self._exact([inputs[i] for i in compared]), strict=True))
+        for name, row in rows.items():
+            chunks = self.runners[name].calls(inputs)
+            row['batch_max'] = _distance(chunks[0], self.runners[name].call(inputs[0]))
+            for i, chunk in enumerate(chunks):
+                _count(row, first + i, chunk, exact=exact.get(i))
         return list(rows.values())
+
+    def _exact(self, inputs: Sequence[Inputs]) -> Sequence[Float64]:
+        return list(self.exact.calls(inputs)) if inputs else []
+
+
+def _distance(first: Float64, second: Float64) -> float:
+    """Return the largest difference of the revolute joints where both are finite, rad."""
+    apart = np.abs(first - second)[:, :6]
+    return float(apart[np.isfinite(apart)].max(initial=0.0))
 
 
 def _new_row(regime: str, precision: str, block: int, calls: int) -> dict[str, Any]:
     return {
         'regime': regime, 'precision': precision, 'block': block, 'calls': calls, 'nan': 0,
         'inf': 0, 'first_failure_call': None, 'first_failure_log2': None, 'drift_max': 0.0,
-        'drift_sum': 0.0, 'drift_calls': 0,
+        'drift_sum': 0.0, 'drift_calls': 0, 'batch_max': 0.0,
     }
 
 
@@ -254,24 +301,22 @@ def _count(row: dict[str, Any], call: int, chunk: Float64, *, exact: Float64 | N
             seen = row['first_failure_log2']
             row['first_failure_log2'] = min(SWEEP if seen is None else seen, call % SWEEP)
     elif exact is not None and np.isfinite(exact).all():
-        error = float(np.abs(chunk - exact)[:, :6].max())
+        error = _distance(chunk, exact)
         row['drift_max'] = max(row['drift_max'], error)
         row['drift_sum'] += error
         row['drift_calls'] += 1
 
 
 def blocks(calls: int) -> Iterator[tuple[str, int, int]]:
-    """Yield ``(regime, block, calls)`` for this many calls in each precision.
+    """Yield ``(regime, block, calls)`` for this many calls in each regime.
 
-    The operating regimes share the calls and take turns, so that a run that is cut short is
-    balanced; the sweep comes first and has eight passes, or as many calls as the others.
+    The operating regimes take turns, so that a run that is cut short is balanced; the sweep comes
+    first and has eight passes, or as many calls as the others.
     """
-    operating = [name for name in REGIMES if name not in BEYOND]
-    share = -(-calls // len(operating))
     for name in BEYOND:
-        yield from ((name, *part) for part in _parts(min(8 * SWEEP, share)))
-    for part in _parts(share):
-        yield from ((name, *part) for name in operating)
+        yield from ((name, *part) for part in _parts(min(8 * SWEEP, calls)))
+    for part in _parts(calls):
+        yield from ((name, *part) for name in REGIMES if name not in BEYOND)
 
 
 def _parts(calls: int) -> Iterator[tuple[int, int]]:
@@ -299,5 +344,6 @@ def _merge(regime: str, precision: str, rows: Sequence[Mapping[str, Any]]) -> di
         **{key: min((row[key] for row in rows if row[key] is not None), default=None)
            for key in ('first_failure_call', 'first_failure_log2')},
         'compared': compared, 'drift_max_rad': max(row['drift_max'] for row in rows),
+        'batch_max_rad': max(row['batch_max'] for row in rows),
         'drift_mean_rad': drift / compared if compared else None,
     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -12,12 +14,15 @@ import torch
 
 import reflex_ros
 from reflex_ros.infer.norm import rms_normalise, rms_normalise_narrow
+from reflex_ros.study import stability_calls
 from reflex_ros.study.stability import REGIMES as NORM_REGIMES
+from reflex_ros.study.stability_batch import denoise_calls
 from reflex_ros.study.stability_calls import (
     BEYOND,
     BLOCK,
     PRECISIONS,
     REGIMES,
+    SWEEP,
     Bench,
     Scene,
     blocks,
@@ -40,31 +45,37 @@ def bench_fixture():
 
 @pytest.mark.parametrize('regime', OPERATING)
 def test_no_operating_call_has_a_nan_or_inf_in_any_precision(bench, regime):
-    rows = {row['precision']: row for row in bench.run_block(regime, 3, calls=4, every=2)}
+    rows = {row['precision']: row for row in bench.run_block(regime, 5, calls=4, every=2)}
     assert list(rows) == list(PRECISIONS)
     for row in rows.values():
         assert (row['calls'], row['nan'], row['inf'], row['drift_calls']) == (4, 0, 0, 2)
+        assert row['batch_max'] < 1e-3
     assert rows['float32']['drift_max'] < 1e-4 < rows['ada']['drift_max'] < 0.5
 
 
 def test_the_sweep_can_fail_and_names_the_exponent(bench):
-    rows = bench.run_block('sweep', 1, calls=28)
+    rows = bench.run_block('sweep', 65, calls=28)
+    assert [row['precision'] for row in rows] == list(PRECISIONS)
     assert all(row['nan'] + row['inf'] > 0 for row in rows)
-    assert all(120 <= row['first_failure_log2'] == row['first_failure_call'] for row in rows)
+    for row in rows:
+        first = row['first_failure_call']
+        assert 120 <= row['first_failure_log2'] == first % SWEEP
+        assert 65 * BLOCK <= first < 65 * BLOCK + 28
 
 
 class Planted:
     """Returns what the float64 policy does, with an offset, and one spoiled chunk."""
 
-    def __init__(self, exact, value, at_call):
-        self.exact, self.value, self.left = exact, value, at_call
+    def __init__(self, exact, value, index):
+        self.exact, self.value, self.index = exact, value, index
 
     def call(self, inputs):
-        chunk = self.exact.call(inputs) + 0.01
-        if self.left == 0:
-            chunk[2, 3] = self.value
-        self.left -= 1
-        return chunk
+        return self.exact.call(inputs) + 0.01
+
+    def calls(self, inputs):
+        chunks = self.exact.calls(inputs) + 0.01
+        chunks[self.index, 2, 3] = self.value
+        return chunks
 
 
 @pytest.mark.parametrize(('value', 'kind'), [(np.nan, 'nan'), (-np.inf, 'inf')])
@@ -75,6 +86,81 @@ def test_the_detector_can_fail_at_the_right_call(bench, monkeypatch, value, kind
     assert row['first_failure_call'] == 2 * BLOCK + 3
     assert row['drift_calls'] == 4
     assert row['drift_max'] == pytest.approx(0.01)
+
+
+def test_the_float32_policy_runs_in_every_fifth_block(bench):
+    rows = [bench.run_block('normal', block, calls=1, every=1) for block in (4, 5)]
+    assert [[row['precision'] for row in found] for found in rows] == [
+        ['bf16', 'ada'], ['float32', 'bf16', 'ada']]
+
+
+# ---- calls in a batch -----------------------------------------------------------------------
+
+NEAR = MappingProxyType({torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2})
+"""Rounding of each type after ten steps, rad; the chunks are of the order of one."""
+
+
+def drawn(bench, regime, count=4):
+    """Return calls far apart, so that no two have the same ages, images or noise."""
+    return [REGIMES[regime](bench.operation, 1 + 977 * i) for i in range(count)]
+
+
+def apart(first, second):
+    return float(np.abs(first - second)[:, :6].max())
+
+
+@pytest.mark.parametrize('regime', OPERATING)
+def test_a_call_in_a_batch_is_the_call_alone(bench, regime):
+    inputs = drawn(bench, regime)
+    for runner in (*bench.runners.values(), bench.exact):
+        together = runner.calls(inputs)
+        alone = np.stack([runner.call(one) for one in inputs])
+        for chunk, single in zip(together, alone, strict=True):
+            assert apart(chunk, single) <= NEAR[runner.policy.dtype]
+
+
+@pytest.mark.parametrize('field', ['ages', 'state', 'noise', 'frames'])
+def test_equality_of_batch_and_single_can_fail(bench, field):
+    """Any input that comes from a neighbour in the batch is seen, in the narrowest type too."""
+    inputs = drawn(bench, 'normal')
+    mixed = [dataclasses.replace(one, **{field: getattr(other, field)})
+             for one, other in zip(inputs, [*inputs[1:], inputs[0]], strict=True)]
+    for runner in (bench.runners['ada'], bench.exact):
+        worst = max(map(apart, runner.calls(mixed), map(runner.call, inputs)))
+        assert worst > NEAR[runner.policy.dtype]
+
+
+def test_calls_are_split_into_batches_in_order(bench, monkeypatch):
+    inputs = drawn(bench, 'normal', 5)
+    whole = bench.exact.calls(inputs)
+    monkeypatch.setattr(stability_calls, 'BATCH', 2)
+    assert apart(bench.exact.calls(inputs), whole) <= NEAR[torch.float64]
+
+
+@pytest.mark.parametrize('precision', list(PRECISIONS))
+@pytest.mark.parametrize('spoiled', [0, 2])
+def test_a_nan_is_found_in_its_own_call_and_nowhere_else(bench, precision, spoiled):
+    inputs = drawn(bench, 'normal')
+    clean = bench.runners[precision].calls(inputs)
+    inputs[spoiled].noise[7, 2] = np.nan
+    chunks = bench.runners[precision].calls(inputs)
+    assert [i for i, chunk in enumerate(chunks) if np.isnan(chunk).any()] == [spoiled]
+    others = [i for i in range(len(inputs)) if i != spoiled]
+    assert apart(chunks[others], clean[others]) <= NEAR[PRECISIONS[precision][0]]
+
+
+def test_a_kernel_that_spreads_a_nan_over_its_neighbours_spoils_no_count(bench, monkeypatch):
+    def leaking(policy, pinned, calls):
+        chunks = denoise_calls(policy, pinned, calls)
+        if np.isnan(chunks).any():
+            chunks[:] = np.nan
+        return chunks
+
+    monkeypatch.setattr(stability_calls, 'denoise_calls', leaking)
+    inputs = drawn(bench, 'normal', 5)
+    inputs[3].noise[0, 0] = np.nan
+    chunks = bench.runners['ada'].calls(inputs)
+    assert [i for i, chunk in enumerate(chunks) if np.isnan(chunk).any()] == [3]
 
 
 def test_every_precision_is_what_its_name_says(bench):
@@ -103,20 +189,23 @@ def test_every_call_has_its_own_noise(bench):
     assert not np.array_equal(first, second)
 
 
-def test_blocks_share_the_calls_among_operating_regimes():
-    found = list(blocks(1000))
+def test_every_operating_regime_has_all_calls_and_the_sweep_its_own_number():
+    found = list(blocks(2500))
     sums = {name: sum(n for regime, _, n in found if regime == name) for name in REGIMES}
-    assert sums == {**dict.fromkeys(OPERATING, 250), 'sweep': 250}
-    assert sum(n for regime, _, n in blocks(100_000) if regime == 'sweep') == 1024
+    assert sums == {**dict.fromkeys(OPERATING, 2500), 'sweep': 1024}
+    assert sum(n for regime, _, n in blocks(100) if regime == 'sweep') == 100
+    assert [regime for regime, block, _ in found if block == 2] == OPERATING
 
 
 def test_a_summary_has_worst_and_mean_and_earliest():
     row = {'regime': 'normal', 'precision': 'ada', 'calls': 10, 'nan': 0, 'inf': 1,
            'first_failure_call': 7, 'first_failure_log2': None, 'drift_max': 0.2,
-           'drift_sum': 0.3, 'drift_calls': 2}
-    other = {**row, 'inf': 0, 'first_failure_call': None, 'drift_max': 0.1, 'drift_sum': 0.1}
+           'drift_sum': 0.3, 'drift_calls': 2, 'batch_max': 0.0}
+    other = {**row, 'inf': 0, 'first_failure_call': None, 'drift_max': 0.1, 'drift_sum': 0.1,
+             'batch_max': 1e-9}
     (found,) = summarise_calls([other, row])
     assert (found['calls'], found['inf'], found['first_failure_call']) == (20, 1, 7)
+    assert found['batch_max_rad'] == 1e-9
     assert found['drift_max_rad'] == 0.2 and found['drift_mean_rad'] == pytest.approx(0.1)
 
 
