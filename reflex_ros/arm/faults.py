@@ -118,7 +118,8 @@ _GRIPPER_BITS = ('undervoltage', 'motor_hot', 'overcurrent', 'driver_hot', 'sens
 
 def explain(code: str) -> str:
     """Return meaning and remedy of a code in one line; the code alone if it is not listed."""
-    fault = FAULTS.get(re.sub(r'^joint\d_', 'joint_', code))
+    own = code.rpartition(':')[2]  # with several arms the name of one stands before it
+    fault = FAULTS.get(re.sub(r'^joint\d_', 'joint_', own))
     return f'{code}: {fault.meaning} {fault.what_to_do}' if fault else code
 
 

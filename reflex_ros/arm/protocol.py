@@ -136,8 +136,9 @@ class Arm(Protocol):
     def clear_faults(self, *, arm_supported: bool) -> Reply:
         """Try to clear the faults; blocks for up to five seconds.
 
-        Errors are cleared without removing power first, and a silent bus is opened again. Only if that does not help and
-        ``arm_supported`` is True is the arm reset, which cuts the power: it falls.
+        Errors are cleared without removing power first, and a silent bus is opened again. Only if
+        that does not help and ``arm_supported`` is True is the arm reset, which cuts the power: it
+        falls.
         """
 
     def faults(self) -> tuple[str, ...]:

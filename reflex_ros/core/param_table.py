@@ -139,6 +139,10 @@ _ARM = (BRIDGE, SIMULATOR)
 ARM = (
     ParamSpec('arm.prefix', '', '', 'Put before the joint names `joint1` to `joint6` and '
               '`gripper`, e.g. `left_`.', NODES),
+    ParamSpec('arm.several', (), '', 'Several arms in one bridge, each as `name=channel`, e.g. '
+              '`left=can_left`, `right=can_right`: joints `left_joint1` to `right_gripper`, one '
+              'CAN channel each, everything else alike. Empty: the one arm of `arm.prefix` and '
+              '`arm.channel`.'),
     ParamSpec('arm.transport', 'socketcan', '', 'How CAN is reached: the kernel, a socketcand '
               'server, or without CAN an arm in the same process.', _ARM,
               choices=('socketcan', 'socketcand', 'direct')),

@@ -10,16 +10,24 @@ from reflex_ros.core.clock import MS
 from reflex_ros.core.types import Verdict
 from reflex_ros.ros.diagnostics import Diagnosis, Level
 from reflex_ros.stages.accounts import advise
+from reflex_ros.stages.build import channels_from
 
 if TYPE_CHECKING:
     from reflex_ros.arm.protocol import Arm, BusStats
     from reflex_ros.core.types import ControlTick
     from reflex_ros.stages.bridge import Bridge
+    from reflex_ros.stages.build import Params
 
 STANDSTILL_NS = 500 * MS
 """A loop whose newest tick is older stands still."""
 _LEVELS = ((Verdict.FRESH, Level.OK), (Verdict.LIMITED, Level.OK), (Verdict.RAMPING, Level.OK),
            (Verdict.HELD, Level.WARN), (Verdict.STOPPED, Level.ERROR))
+
+
+def hardware(params: Params) -> str:
+    """Return what the bridge drives: its CAN channels."""
+    several = channels_from(params)
+    return f'piper:{"+".join(several.values()) or params["arm.channel"]}'
 
 
 def tick_diagnosis(tick: ControlTick | None, now_ns: int) -> Diagnosis:

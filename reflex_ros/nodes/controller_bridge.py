@@ -11,7 +11,12 @@ from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ArmError, ReflexError
 from reflex_ros.core.param_table import BRIDGE
 from reflex_ros.core.priority import realtime
-from reflex_ros.nodes.bridge_diagnostics import arm_diagnosis, bus_diagnosis, tick_diagnosis
+from reflex_ros.nodes.bridge_diagnostics import (
+    arm_diagnosis,
+    bus_diagnosis,
+    hardware,
+    tick_diagnosis,
+)
 from reflex_ros.nodes.bridge_services import serve_bridge
 from reflex_ros.nodes.bridge_topics import BridgeTopics
 from reflex_ros.ros import convert
@@ -54,7 +59,7 @@ class BridgeNode(ReflexNode):
         self.listen(topic('stage_status'), self._on_status)
         serve_bridge(self, self._bridge, self._lock, self._topics.publish)
         self._diagnostics = Diagnostics(
-            self, f'piper:{self.params["arm.channel"]}',
+            self, hardware(self.params),
             sources={'tick': lambda: tick_diagnosis(self._topics.last_tick,
                                                     self.steady.mono_ns()),
                      'arm': lambda: arm_diagnosis(self._arm, self._bridge),

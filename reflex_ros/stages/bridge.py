@@ -162,11 +162,11 @@ class Bridge:
         observation_ns = self.clocks.offset.to_mono(chunk.oldest_stamp_ns)
         reason, text = judge(chunk, self._admission(next_due_ns, step0_ns, observation_ns))
         if reason is RejectReason.NONE:
-            limits = self._arm.limits()
+            limits, grippers = self._arm.limits(), ~self._joints
             running = make_running(
                 chunk, step0_ns=step0_ns, observation_ns=observation_ns, accepted_ns=now.mono_ns,
                 covered_ns=self._covered_ns(chunk, now.mono_ns),
-                gripper_m=(float(limits.lower[-1]), float(limits.upper[-1])),
+                gripper_m=(limits.lower[grippers], limits.upper[grippers]),
             )
             reason, text = self._judge_seam(running, next_due_ns)
         if reason is not RejectReason.NONE:

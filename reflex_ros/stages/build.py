@@ -6,6 +6,7 @@ Parameters are the flat dicts of ``core.params`` (name to value).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -14,6 +15,7 @@ import numpy as np
 
 from reflex_ros.arm.config import DriverConfig
 from reflex_ros.arm.driver import PiperDriver
+from reflex_ros.arm.several import SeveralArms
 from reflex_ros.core.cause import CauseBounds
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.ledger import LedgerWriter
@@ -206,8 +208,34 @@ def driver_config(params: Params) -> DriverConfig:
 
 
 def make_driver(params: Params, clock: Clock) -> Arm:
-    """Return the driver of the arm on the CAN channel of the parameters."""
-    return PiperDriver(driver_config(params), clock)
+    """Return the driver of the arm, or of several, on the CAN channels of the parameters.
+
+    Raises:
+        ConfigError: A parameter does not fit.
+    """
+    config, several = driver_config(params), channels_from(params)
+    if not several:
+        return PiperDriver(config, clock)
+    return SeveralArms({
+        name: PiperDriver(replace(config, prefix=f'{name}_', channel=channel), clock)
+        for name, channel in several.items()})
+
+
+def channels_from(params: Params) -> dict[str, str]:
+    """Return the channel of each of several arms by name, {} for one arm.
+
+    Raises:
+        ConfigError: Not ``name=channel``, or a name or a channel twice: ids of arms clash.
+    """
+    given = cast('tuple[str, ...]', params['arm.several'])
+    pairs = [tuple(part.strip() for part in text.partition('=')[::2]) for text in given]
+    names, channels = [name for name, _ in pairs], [channel for _, channel in pairs]
+    is_whole = all(name.isidentifier() and channel for name, channel in pairs)
+    if not is_whole or len(set(names)) < len(names) or len(set(channels)) < len(channels):
+        raise ConfigError(
+            f'arm.several: got {list(given)}, expected name=channel, each name and each channel '
+            'once. Give every arm its own CAN channel.')
+    return dict(zip(names, channels, strict=True))
 
 
 def has_ledger(folder: str) -> bool:

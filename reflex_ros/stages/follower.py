@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from reflex_ros.core.interpolate import Setpoint, SetpointPath, gripper_columns
+from reflex_ros.core.interpolate import Setpoint, SetpointPath, gripper_columns, revolute
 from reflex_ros.core.stitch import BLEND_NS, Seam, blend, measure_seam
 from reflex_ros.core.types import Stitch
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from reflex_ros.core.types import ActionChunk, FloatArray
 
 MOST_WAITING = 8
+
+Range = tuple['FloatArray | float', 'FloatArray | float']
+"""Lower and upper end, the same for all columns or one number for each."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,20 +70,22 @@ class Running:
 
 
 def make_running(chunk: ActionChunk, *, step0_ns: int, observation_ns: int, accepted_ns: int,
-                 covered_ns: int, gripper_m: tuple[float, float] = (0.0, np.inf)) -> Running:
+                 covered_ns: int, gripper_m: Range | None = None) -> Running:
     """Return an accepted chunk with its setpoint path; the gripper column is monotone.
 
     Args:
         chunk: The chunk.
         step0_ns, observation_ns, accepted_ns, covered_ns: See ``Running``.
-        gripper_m: Smallest and largest opening. A policy that means "wide open" asks for a little
-            more than there is: its openings are clamped here and do not count as limited.
+        gripper_m: Smallest and largest opening of each gripper, None for any. A policy that means
+            "wide open" asks for a little more than there is: its openings are clamped here and do
+            not count as limited.
     """
     rows = len(chunk.positions)
     times = step0_ns + np.arange(rows, dtype=np.int64) * chunk.step_period_ns
     positions = chunk.positions.copy()
     columns = gripper_columns(positions.shape[1]) > 0
-    positions[:, columns] = np.clip(positions[:, columns], *gripper_m)
+    low, high = (0.0, np.inf) if gripper_m is None else gripper_m
+    positions[:, columns] = np.clip(positions[:, columns], low, high)
     path = SetpointPath(times, positions)
     end_ns = int(times[-1]) + chunk.step_period_ns
     return Running(chunk, path, step0_ns, end_ns, observation_ns, accepted_ns, covered_ns)
@@ -185,7 +190,8 @@ class Follower:
         return times, np.stack(rows)
 
     def _stitch(self, running: Running, due_ns: int, current: Setpoint) -> None:
-        running.seam = measure_seam(current, running.path.at(due_ns))
+        joints = np.flatnonzero(revolute(len(current.position))).tolist()
+        running.seam = measure_seam(current, running.path.at(due_ns), joints=joints)
         if running.chunk.stitch is not Stitch.REPLACE:  # rtc leaves a small step, too
             running.path = blend(
                 running.path, offset=running.seam.offset, at_ns=due_ns, duration_ns=self._blend_ns,

@@ -246,6 +246,7 @@ def test_wrong_limits_are_noticed_when_the_arm_is_checked_again(rig, script):
     r.inject(script({'kind': 'wrong_limits', 'lower_deg': -0.1, 'upper_deg': 0.1},
                     {'kind': 'estop'}))
     until(lambda: r.state == 'faulted')
+    assert 'A reset cuts the power' in r.bridge.recover(arm_supported=True).reason
     reply = r.bridge.recover(arm_supported=True)
     assert not reply.accepted and 'expected a range wider' in reply.reason
     assert r.state == 'faulted'
