@@ -10,6 +10,8 @@ import torch
 
 import reflex_ros
 from reflex_ros.infer.families.tiny import TinyPolicy
+from reflex_ros.infer.families.tiny_graph import DenoiseGraph, prepare
+from reflex_ros.infer.flow import integrate
 
 FOLDER = Path(reflex_ros.__file__).parent / 'data' / 'tiny'
 
@@ -78,6 +80,17 @@ def test_calls_with_other_steps_or_guidance_run_untraced(traced, plain):
                    for policy, guide in zip((traced, plain), guides, strict=True))
     np.testing.assert_array_equal(got, wanted)
     assert not np.array_equal(got, plain.denoise(*places, **given))
+
+
+def test_a_graph_knows_its_steps_and_takes_what_prepare_takes(plain):
+    graph = DenoiseGraph(plain.network, 2)
+    (pinned, blocks, ages), given = scene(plain, 3, 8)
+    call = plain._call(pinned, blocks, ages, given['state'])
+    noise = torch.from_numpy(given['noise'])[None]
+    with torch.inference_mode():
+        wanted = integrate(prepare(plain.network, call, 2).velocity, noise, 2)
+        assert torch.equal(graph(noise, call), wanted)
+    assert graph.num_steps == 2
 
 
 def test_a_traced_call_leaves_its_inputs_alone(traced):

@@ -7,6 +7,7 @@ import torch
 
 from reflex_ros.infer import passes, snapshot
 from reflex_ros.infer.flow import integrate
+from reflex_ros.infer.passes import LayerPass
 from reflex_ros.infer.reuse import Reuse
 
 STEPS = 4
@@ -91,6 +92,19 @@ def test_tracing_does_not_write_into_the_cache_in_use(case):
             denoiser.velocity(case.noise[None], 0)
         caches.append(prefix.kv)
     assert torch.equal(*caches)
+
+
+@pytest.mark.parametrize('cache', ['naive', 'joined'])
+def test_other_caches_run_untraced(case, traces, cache):
+    case = case('pi05', seed=3, num_steps=STEPS)
+    network = case.network(Reuse(traced=True, static_rows=cache == 'naive'), torch.float32)
+    assert isinstance(network.expert_pass, LayerPass)
+    with torch.inference_mode():
+        name = 'naive' if cache == 'naive' else 'partitioned'
+        denoiser = network.prepare(case.prefix(network), case.state(torch.float32), STEPS,
+                                   cache=name)
+        denoiser.velocity(case.noise[None], 0)
+    assert not traces
 
 
 def test_equality_of_graphs_can_fail(case):
