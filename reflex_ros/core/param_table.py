@@ -60,6 +60,8 @@ CONTROL = (
     ParamSpec('control.realtime_priority', 20, '', 'FIFO priority of the control loop and the bus '
               'threads, where the system allows it. 0: normal scheduling.', (BRIDGE, SIMULATOR),
               (0, 99)),
+    ParamSpec('control.core', -1, '', 'CPU core of the control loop and the bus threads, best one '
+              'that nothing else uses (`isolcpus`). -1: any.', bounds=(-1, 1023)),
 )
 
 CHUNK = (
@@ -279,6 +281,8 @@ SIMULATOR_GROUP = (
     ParamSpec('simulator.faults', '', '', 'Fault script (YAML). Empty: no faults.', (SIMULATOR,)),
     ParamSpec('simulator.port', 0, '', 'TCP port of the CAN server, where something listens '
               'between it and the bridge. 0: `arm.port`.', (SIMULATOR,), (0, 65534)),
+    ParamSpec('simulator.replay', '', '', 'Bag whose arm and cameras take the place of the '
+              'simulated ones. Empty: none.', (SIMULATOR,)),
     ParamSpec('simulator.physics_rate_hz', 250.0, 'Hz', 'Steps of the physics.', (SIMULATOR,),
               (100.0, 2000.0)),
     ParamSpec('simulator.camera_width', 64, 'px', 'Width of the rendered images.', (SIMULATOR,),

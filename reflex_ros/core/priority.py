@@ -1,7 +1,12 @@
-"""Real-time priority for the threads that must not wait, where the system allows it."""
+"""What threads that must not wait need of the system and of the interpreter.
+
+FIFO priority and a core of their own where the system allows it, and no garbage collection of what
+was there before: a full collection of the start-up's objects takes longer than a control period.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +30,85 @@ def realtime(level: int) -> Iterator[bool]:
     finally:
         if is_allowed:
             _set(before, parameter)
+
+
+@contextmanager
+def pinned(core: int) -> Iterator[bool]:
+    """Run the block on one CPU core; threads that it starts stay there.
+
+    Args:
+        core: Its number; -1 changes nothing.
+
+    Yields:
+        Whether the system allowed it.
+    """
+    before = os.sched_getaffinity(0)
+    is_allowed = core >= 0 and _pin({core})
+    try:
+        yield is_allowed
+    finally:
+        if is_allowed:
+            _pin(before)
+
+
+class Urgency:
+    """Starts threads with the priority and the core that the parameters ask for.
+
+    Args:
+        level: FIFO priority, 0 = normal.
+        core: Number of the core, -1 = any.
+    """
+
+    def __init__(self, level: int, core: int) -> None:
+        self._level, self._core = level, core
+        self.refusals: tuple[str, ...] = ()
+        """What the system did not allow at the last ``threads``, each with what to do."""
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Run the block; what it starts keeps priority and core."""
+        with realtime(self._level) as is_realtime, pinned(self._core) as is_pinned:
+            refused = []
+            if self._level > 0 and not is_realtime:
+                refused.append(
+                    f'control.realtime_priority: got normal scheduling, expected FIFO '
+                    f'{self._level}. The system does not permit it: give the user an rtprio limit '
+                    f'of at least {self._level} in /etc/security/limits.d, or set it to 0.')
+            if self._core >= 0 and not is_pinned:
+                usable = ', '.join(map(str, sorted(os.sched_getaffinity(0))))
+                refused.append(
+                    f'control.core: got no permission for core {self._core}, expected one of '
+                    f'{usable}. Choose one of them, or -1 for any.')
+            self.refusals = tuple(refused)
+            yield
+
+
+@contextmanager
+def frozen_garbage() -> Iterator[int]:
+    """Take everything that exists out of later garbage collections while the block runs.
+
+    Yields:
+        How many objects are frozen.
+    """
+    freeze_garbage()
+    try:
+        yield gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+
+
+def freeze_garbage() -> None:
+    """Collect once, then take everything that is left out of later collections."""
+    gc.collect()
+    gc.freeze()
+
+
+def _pin(cores: set[int]) -> bool:
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError:
+        return False
+    return True
 
 
 def _set(policy: int, parameter: os.sched_param) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ArmError, ReflexError
 from reflex_ros.core.param_table import BRIDGE
-from reflex_ros.core.priority import realtime
+from reflex_ros.core.priority import Urgency, freeze_garbage
 from reflex_ros.nodes.bridge_diagnostics import (
     arm_diagnosis,
     bus_diagnosis,
@@ -50,10 +50,11 @@ class BridgeNode(ReflexNode):
         config = bridge_config(self.params, policy='tiny',
                                uses_sim_time=self.get_parameter('use_sim_time').value)
         self._bridge = Bridge(self._arm, config, self.steady)
-        with realtime(cast('int', self.params['control.realtime_priority'])):
+        self._urgency = Urgency(cast('int', self.params['control.realtime_priority']),
+                                cast('int', self.params['control.core']))
+        with self._urgency.threads():
             self._bridge.connect()  # its bus threads keep the priority
-        for warning in self._bridge.report.warnings if self._bridge.report else ():
-            self.get_logger().warning(warning)
+        self._warn(*self._bridge.report.warnings if self._bridge.report else ())
         self._topics = BridgeTopics(self)
         self.listen(topic('action_chunk'), self._on_chunk)
         self.listen(topic('stage_status'), self._on_status)
@@ -71,7 +72,7 @@ class BridgeNode(ReflexNode):
         bridge = cast('Bridge', self._bridge)
         period_ns = round(1e9 / cast('float', self.params['control.rate_hz']))
         folder = cast('str', self.params['run.folder'])
-        with realtime(cast('int', self.params['control.realtime_priority'])):
+        with self._urgency.threads():
             bridge.activate(may_autostart=not has_ledger(folder))
         ledger = open_ledger(folder, self.steady.now(), period_ns=period_ns,
                              joint_names=self._arm.names)
@@ -82,9 +83,10 @@ class BridgeNode(ReflexNode):
             start_ns=None if ledger is None else ledger.header.start_ns,
             first_index=0 if ledger is None else ledger.next_index,
         )
-        with realtime(cast('int', self.params['control.realtime_priority'])) as is_realtime:
+        freeze_garbage()
+        with self._urgency.threads():
             self._loop.start()
-        self.get_logger().info(f'control loop started: realtime={is_realtime}')
+        self._warn(*self._urgency.refusals)
 
     def deactivate(self) -> None:
         """Decelerate, hold, and end the loop; the arm keeps its power."""
@@ -108,7 +110,11 @@ class BridgeNode(ReflexNode):
             self._arm.disconnect()
             self._bridge = None
 
-    # ---- loop --------------------------------------------------------------------------------
+    def _warn(self, *texts: str) -> None:
+        for text in texts:
+            self.get_logger().warning(text)
+
+    # ---- loop, topics --------------------------------------------------------------------------
 
     def _tick(self, now: Instant, due_ns: int, index: int) -> None:
         with self._lock:
@@ -120,8 +126,6 @@ class BridgeNode(ReflexNode):
         self.fail(error if isinstance(error, ReflexError) else ArmError(
             f'control loop ended: {type(error).__name__}: {error}. Nothing is sent any more.',
             code='loop'))
-
-    # ---- topics and services -----------------------------------------------------------------
 
     def _on_chunk(self, msg: Any) -> None:
         chunk = convert.action_chunk_from_msg(msg)

@@ -13,7 +13,7 @@ import numpy as np
 
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
 from reflex_ros.core.cause import is_camera_frozen
-from reflex_ros.core.clock import S
+from reflex_ros.core.clock import MS, S
 from reflex_ros.core.delay import DelayEstimator
 from reflex_ros.core.errors import ReflexError
 from reflex_ros.core.interpolate import revolute
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
 MAX_INSTRUCTION = 1000
 """Characters; no policy takes more, and every message of the epoch carries it."""
-RESTING_RAD = 0.02
-"""An arm that moves less between two ticks rests, as far as its pose may become the command."""
+RESTING_RAD_S = 1.0
+"""An arm that is slower rests, as far as its pose may become the command."""
+LONGEST_NS = 20 * MS
+"""Two readings further apart are compared as if they were so far apart."""
 _MOVING = (ArmState.RAMP_IN, ArmState.TRACKING)
 
 
@@ -223,7 +225,8 @@ class Bridge:
         if not before:
             return False
         moved = np.abs(reading.position - before[-1].position)[self._joints]
-        return bool((moved < RESTING_RAD).all())
+        passed_ns = min(reading.mono_ns - before[-1].mono_ns, LONGEST_NS)
+        return bool((moved < RESTING_RAD_S * passed_ns / S).all())
 
     def recover(self, *, arm_supported: bool) -> Reply:
         """Clear faults, check and enable again; blocks, and may run beside ticks.

@@ -83,6 +83,24 @@ def test_run_goes_on_when_the_policy_is_back(scene):
     assert {t.verdict for t in s.ticks(4.2, 5.0)} <= {Verdict.FRESH, Verdict.LIMITED}
 
 
+def test_the_software_stop_works_while_inference_blocks(scene):
+    s = scene()
+    replies = []
+    s.at(2.0, lambda run: setattr(run.policy_worker, 'is_busy', True))
+    s.at(2.1, lambda run: replies.append(run.bridge.hold(run.clock.now())[0]))
+    s.finish()
+    assert [reply.accepted for reply in replies] == [True]
+    after = s.ticks(2.12, 4.0)
+    assert causes(after) == {Cause.OPERATOR} and all(t.is_sent for t in after)
+    assert stands_still(s.ticks(3.2, 4.0))
+
+
+def test_the_software_stop_can_fail(scene):
+    s = scene()
+    s.finish()
+    assert not stands_still(s.ticks(3.2, 4.0))
+
+
 # ---- chunks ----------------------------------------------------------------------------------
 
 
