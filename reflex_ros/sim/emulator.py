@@ -227,6 +227,10 @@ class Emulator:
         for joint in range(JOINTS):
             overload = self.faults.active(Kind.OVERLOAD, joint + 1)
             firmware.overload_ma[joint] = overload.current_ma if overload else 0
+            is_honest = overload is not None and not overload.lying
+            known = firmware.blocked_rad[joint]
+            at = firmware.reading.joints_rad[joint] if known is None else known
+            firmware.blocked_rad[joint] = at if is_honest else None
         for fault in self.faults.all_active(Kind.GRIPPER_FLAGS):
             firmware.gripper_bits |= sum(GRIPPER_FLAGS[name] for name in fault.gripper_flags)
         for fault in self.faults.all_active(Kind.STATUS):

@@ -52,10 +52,10 @@ class Kind(str, Enum):
     limit queries. ``LEADER_MODE``, ``TEACH_MODE``: the arm ignores commands. ``ESTOP``: somebody
     stops the arm; latched. ``POWER_LOSS``: joints lose their power. ``STATUS``: status code and
     error bits of 0x2A1. ``DRIVER_FLAGS``: error bits of motor drivers. ``OVERLOAD``: joints stay
-    where they are with a high current while the feedback claims that they follow; the reference
-    stays wrong until a reset. ``GRIPPER_FLAGS``: error bits of the gripper. ``GRIPPER_STUCK``: it
-    does not move. ``FIRMWARE``: another version is reported. ``SECOND_COMMANDER``: foreign command
-    frames, which the arm obeys.
+    where they are with a high current. If ``lying`` the feedback claims that they follow, and the
+    reference stays wrong until a reset. ``GRIPPER_FLAGS``: error bits of the gripper.
+    ``GRIPPER_STUCK``: it does not move. ``FIRMWARE``: another version is reported.
+    ``SECOND_COMMANDER``: foreign command frames, which the arm obeys.
     """
 
     SILENCE = 'silence'
@@ -104,7 +104,7 @@ class Fault:
             None = the true one.
         status: Code of 0x2A1 byte 1, 0..255. ``limit_joints``, ``comm_joints``: error bits.
         flags: Names of ``FLAGS``. ``gripper_flags``: of ``GRIPPER_FLAGS``.
-        current_ma: Current of an overloaded joint.
+        current_ma: Current of an overloaded joint. lying: Its feedback is not the truth.
         latched: Stays after the fault's end until errors are cleared.
         version: Eight characters at most.
         period_s: Between two foreign commands, or two error frames, s.
@@ -131,6 +131,7 @@ class Fault:
     flags: tuple[str, ...] = ()
     gripper_flags: tuple[str, ...] = ()
     current_ma: int = 8000
+    lying: bool = True
     latched: bool = True
     version: str = ''
     period_s: float = 0.02
@@ -161,7 +162,7 @@ PARAMETERS: Mapping[Kind, frozenset[str]] = MappingProxyType({
     Kind.POWER_LOSS: frozenset({'joints'}),
     Kind.STATUS: frozenset({'status', 'limit_joints', 'comm_joints', 'latched'}),
     Kind.DRIVER_FLAGS: frozenset({'joints', 'flags', 'latched'}),
-    Kind.OVERLOAD: frozenset({'joints', 'current_ma'}),
+    Kind.OVERLOAD: frozenset({'joints', 'current_ma', 'lying'}),
     Kind.GRIPPER_FLAGS: frozenset({'gripper_flags', 'latched'}),
     Kind.GRIPPER_STUCK: frozenset(),
     Kind.FIRMWARE: frozenset({'version'}),
@@ -310,6 +311,7 @@ _FIELDS: Mapping[str, _Field] = MappingProxyType({
     'gripper_flags': _items(_choice({name: name for name in GRIPPER_FLAGS})),
     'current_ma': _whole(0, 32_767),
     'latched': (_flag, 'true or false'),
+    'lying': (_flag, 'true or false'),
     'version': (_version, '1 to 8 ASCII characters, e.g. S-V1.8-3'),
     'period_s': _real(1e-3, 10.0, 's'),
     'joints_deg': _items(_real(-360.0, 360.0, 'deg'), count=6),

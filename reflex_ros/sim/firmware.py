@@ -118,7 +118,9 @@ class Firmware:
         self.gripper_bits = 0
         """Latched error bits of the gripper."""
         self.overload_ma = [0] * JOINTS
-        """Current of joints that do not move although they report so, 0 = not overloaded."""
+        """Current of joints that do not move, 0 = not overloaded."""
+        self.blocked_rad: list[float | None] = [None] * JOINTS
+        """Where an overloaded joint stands and says so; None: it claims that it follows."""
         self.is_gripper_stuck = False
         self._slip_rad = [0.0] * JOINTS
         self.powered = [False] * JOINTS
@@ -168,7 +170,7 @@ class Firmware:
                 error = self.target_rad[joint] - self._reference_rad[joint]
                 moved = min(max(error, -bound), bound)
                 self._reference_rad[joint] += moved
-                if self.overload_ma[joint]:
+                if self.overload_ma[joint] and self.blocked_rad[joint] is None:
                     self._slip_rad[joint] -= moved
         if any(self.powered) or self.is_gripper_powered:
             self._drive()
@@ -332,8 +334,9 @@ class Firmware:
 
     def _drive(self) -> None:
         settings = self.settings
-        goal = np.array([r + z + slip for r, z, slip in zip(
-            self._reference_rad, settings.zero_rad, self._slip_rad, strict=True)])
+        goal = np.array([(r if at is None else at) + z + slip for r, at, z, slip in zip(
+            self._reference_rad, self.blocked_rad, settings.zero_rad, self._slip_rad,
+            strict=True)])
         opening_m = self.reading.gripper_m if self.is_gripper_stuck else self.gripper_target_m
         self._plant.command(goal, opening_m + settings.zero_gripper_m)
 
