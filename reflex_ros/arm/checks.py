@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 RANGE_TOLERANCE = 1e-4
 """Slack of the range check, rad and m: rounding only, the limiter works inside the range."""
+AT_POSE = 0.01
+"""A joint commanded this near to where it is measured stays there, rad and m."""
 POSE_TOLERANCE_RAD = 0.09
 """A measured pose may be this far out of range (5 deg): an arm at rest leans on its stops."""
 GRIPPER_TOLERANCE_M = 0.01
@@ -38,6 +40,7 @@ def check_command(
     limits: JointLimits,
     last: FloatArray | None,
     max_jump: FloatArray,
+    measured: FloatArray | None = None,
 ) -> FloatArray:
     """Return the command as a checked ``float64[J]`` copy; the last line before the wire.
 
@@ -47,6 +50,8 @@ def check_command(
         limits: Range in force.
         last: ``float64[J]`` previous command, None if there is none to compare with.
         max_jump: ``float64[J]`` largest step between two commands, rad and m.
+        measured: ``float64[J]`` newest reading. A joint that is sent where it stands does not
+            jump: after an arm was pushed aside its commands begin there.
 
     Raises:
         ConfigError: Not numeric, wrong shape, not finite, out of range, or a jump.
@@ -71,6 +76,8 @@ def check_command(
         _first(outside, command, names, bounds)
     if last is not None:
         jump = np.abs(command - last) > max_jump
+        if measured is not None:
+            jump &= ~(np.abs(command - measured) <= AT_POSE)
         for i in np.flatnonzero(jump)[:1]:
             near = f'within {max_jump[i]:.4f} of the last command {last[i]:.4f}'
             _first(jump, command, names, near)

@@ -130,6 +130,7 @@ class DirectArm:
         self._own_thread()
         command = check_command(
             position, self._names, limits=self._limits, last=self._last, max_jump=self._max_jump,
+            measured=self.feedback().position,
         )
         refusal = self._refusal()
         if not refusal:

@@ -177,9 +177,10 @@ class PiperDriver:
     def send(self, position: FloatArray) -> bool:
         """Hand one command to the bus; see ``arm.protocol.Arm``."""
         self._own_thread()
-        command = checks.check_command(
-            position, self._names, limits=self._limits, last=self._last, max_jump=self._max_jump)
         view = self._book.view()
+        command = checks.check_command(
+            position, self._names, limits=self._limits, last=self._last, max_jump=self._max_jump,
+            measured=view.position)
         refusal = self._refusal(view)
         if not refusal and not self._transmit(command):
             refusal = 'send_failed'

@@ -236,6 +236,9 @@ class FeedbackBook:
     def _joint_part(
         self, part: int, pair: tuple[int, int], mono_ns: int, stamp_s: float,
     ) -> None:
+        known = self._pending.get(part)
+        if known is not None and known[0] == pair and abs(stamp_s - known[1]) <= MAX_SPREAD_S:
+            return  # the bus repeated the frame: an error in its very last bit does that
         # A repeated part or one far from the others means that a frame of the cycle was lost.
         if part in self._pending or any(
             abs(stamp_s - other) > MAX_SPREAD_S for _, other in self._pending.values()

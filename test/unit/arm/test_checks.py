@@ -59,6 +59,20 @@ def test_bad_command_is_named_by_joint():
         check(changed(3, 0.4))
 
 
+def test_a_joint_sent_where_it_stands_does_not_jump():
+    last, there = np.zeros(7), np.zeros(7)
+    there[0] = 0.8
+    with pytest.raises(ConfigError, match='of the last command'):
+        checks.check_command(there, JOINT_NAMES, limits=LIMITS, last=last, max_jump=JUMP)
+    with pytest.raises(ConfigError, match='of the last command'):
+        checks.check_command(there, JOINT_NAMES, limits=LIMITS, last=last, max_jump=JUMP,
+                             measured=np.full(7, np.nan))
+    measured = there + 0.005
+    sent = checks.check_command(there, JOINT_NAMES, limits=LIMITS, last=last, max_jump=JUMP,
+                                measured=measured)
+    assert sent[0] == there[0]
+
+
 def test_jump_needs_a_last_command():
     assert check(changed(3, 0.4), last=None)[3] == 0.4
 

@@ -52,6 +52,17 @@ def test_lost_part_never_mixes_two_cycles(lost):
     assert book.view().joints_mdeg == (4,) * 6 and book.view().incoherent_sets >= 1
 
 
+@pytest.mark.parametrize('same', [True, False])
+def test_a_frame_that_the_bus_repeats_changes_nothing_but_another_value_does(same):
+    book = FeedbackBook()
+    for can_id in (0x2A5, 0x2A6, 0x2A7):
+        give(book, pair(can_id, 7, 7), 5)
+        if can_id != 0x2A7:
+            give(book, pair(can_id, 7 if same else 8, 7), 5)
+    assert (book.view().joints_ns > 0) is same
+    assert (book.view().incoherent_sets == 0) is same
+
+
 def test_an_angle_that_no_joint_reaches_is_not_believed():
     book = FeedbackBook()
     cycle(book, 1_000, 0)
