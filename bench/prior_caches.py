@@ -19,7 +19,7 @@ from tqdm import tqdm
 from reflex_ros.study import prior_caches as pi
 from reflex_ros.study import prior_caches_scenes as scenes
 from reflex_ros.study import prior_caches_tiny as tiny
-from reflex_ros.study.bench_subject import SIZES, random_subject
+from reflex_ros.study.bench_subject import SIZES
 from reflex_ros.study.prior_caches_picture import write_picture
 from reflex_ros.study.results import newest, read_revision, write_result
 from reflex_ros.study.stability_calls import follow_scene
@@ -29,7 +29,8 @@ PICTURE = Path('docs/images/prior-caches.png')
 
 def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--size', choices=tuple(SIZES), default='mid', help='of Pi0.5')
+    parser.add_argument('--size', choices=(*SIZES, pi.DEEP), default='mid',
+                        help='of Pi0.5; deep: as many layers as mid, narrow')
     parser.add_argument('--calls', type=int, default=7, help='of Pi0.5, per scene')
     parser.add_argument('--frames', type=int, default=100, help='of tiny, per scene')
     parser.add_argument('--seed', type=int, default=0)
@@ -42,7 +43,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
 
 def measure_pi(options: argparse.Namespace) -> tuple[dict[str, Any], list[pi.Row]]:
     """Return what the network is, and its rows."""
-    subject = random_subject('pi05', options.size, seed=options.seed)
+    subject = pi.make_subject(options.size, seed=options.seed)
     stage = pi.Stage(subject, calls=options.calls, seed=options.seed)
     with tqdm(total=(len(scenes.SCENES) + 1) * options.calls, unit='call', desc='pi05') as bar:
         rows = [*pi.measure_vla(stage, tick=bar.update), *pi.measure_vl(stage, tick=bar.update),

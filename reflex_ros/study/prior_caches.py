@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -24,11 +25,22 @@ from reflex_ros.infer.baselines.options import UNBOUNDED, VlaOptions, VlOptions
 from reflex_ros.infer.baselines.vl_cache import BudgetCache
 from reflex_ros.infer.baselines.vla_cache import Seen, VlaCache
 from reflex_ros.infer.cache import PARTITIONED, VL_CACHE, VLA_CACHE, Cache
+from reflex_ros.infer.checkpoint.pretrained import Pretrained
 from reflex_ros.infer.checkpoint.sizes import Sizes
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.policy import SnapshotPolicy
+from reflex_ros.infer.processing.normalise import Normaliser
+from reflex_ros.infer.processing.pipeline import Processing
 from reflex_ros.infer.snapshot import Prefix, denoise
-from reflex_ros.study.bench_subject import TASK, Subject
+from reflex_ros.study.bench_subject import (
+    SIZES,
+    TASK,
+    Subject,
+    random_config,
+    random_subject,
+    random_weights,
+    subject_of,
+)
 from reflex_ros.study.prior_caches_scenes import SCENES, Shot, shots
 
 VLA_VARIANTS: Mapping[str, VlaOptions] = MappingProxyType({
@@ -40,8 +52,26 @@ VLA_VARIANTS: Mapping[str, VlaOptions] = MappingProxyType({
 })  # fmt: skip
 """``published`` is the source's code; ``all static`` reuses as much as there is, unasked."""
 RETENTIONS = (0.05, 0.1, 0.25, 0.5, 1.0)
-OTHER_NOISE = 1_000_003
+OTHER_NOISE, DEEP = 1_000_003, 'deep'
 Row = dict[str, Any]
+
+
+def make_subject(size: str, *, seed: int) -> Subject:
+    """Return a Pi0.5 with random weights: of a size of the policy bench, or ``deep``.
+
+    ``deep`` has the layers of ``mid`` and the widths of ``tiny``: what is reused, dropped and
+    wrong shows in a minute; its times say little.
+    """
+    if size != DEEP:
+        return random_subject('pi05', size, seed=seed)
+    depth, image = SIZES['mid']['pi05'].depth, 2 * SIZES['tiny']['pi05'].image
+    sizes = replace(SIZES['tiny']['pi05'], depth=depth, expert_depth=depth, image=image)
+    config, small = random_config('pi05', image), random_subject('pi05', 'tiny', seed=seed)
+    processing = Processing(config, small.pretrained.processing.tokenizer,
+                            Normaliser('IDENTITY', {}), Normaliser('IDENTITY', {}))  # fmt: skip
+    weights = random_weights('pi05', sizes, config, seed=seed)
+    pretrained = Pretrained('pi05', config, sizes, weights, processing, {}, '', Path())
+    return subject_of(DEEP, pretrained, seed=seed)
 
 
 @dataclass(slots=True)
@@ -125,7 +155,7 @@ def measure_vla(
     """Return one row for each scene and variant of ``vla_cache``."""
     rows = []
     for scene in scenes:
-        caches = {name: VlaCache(stage.policy, fitted(options, stage.sizes))
+        caches = {name: VlaCache(stage.policy, options.for_depth(stage.sizes.depth))
                   for name, options in variants.items()}  # fmt: skip
         tallies = {name: Tally() for name in variants}
         for call, seen, noise in stage.stream(scene):
@@ -141,12 +171,6 @@ def measure_vla(
         rows += [tally.row(method=VLA_CACHE, variant=name, scene=scene, unit='normalised')
                  for name, tally in tallies.items()]  # fmt: skip
     return rows
-
-
-def fitted(options: VlaOptions, sizes: Sizes) -> VlaOptions:
-    """Return options whose layers exist: a small network reuses from its second layer on."""
-    layers = tuple(layer for layer in options.layers if layer < sizes.depth)
-    return replace(options, layers=layers or (min(1, sizes.depth - 1),))
 
 
 def _vla_call(

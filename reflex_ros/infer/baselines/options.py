@@ -49,6 +49,11 @@ class VlaOptions:
     score_layer: int | None = None
     max_age: int = 8
 
+    def for_depth(self, depth: int) -> VlaOptions:
+        """Return these for a network of so many layers; a small one reuses from its second on."""
+        layers = tuple(layer for layer in self.layers if layer < depth)
+        return dataclasses.replace(self, layers=layers or (min(1, depth - 1),))
+
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""
         check_span('static_cosine', self.static_cosine, -1.0, 1.0)

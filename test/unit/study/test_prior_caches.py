@@ -13,7 +13,6 @@ from reflex_ros.study.op_counts import count_ops
 from reflex_ros.study.prior_caches import (
     VLA_VARIANTS,
     Stage,
-    fitted,
     measure_vl,
     measure_vla,
     noise_scale,
@@ -128,8 +127,10 @@ def test_the_work_of_a_step_is_what_the_dispatcher_counts(stage):
     assert step_macs(stage.sizes, config.chunk_size, keys) + ends == counted
 
 
-def test_layers_are_fitted_to_small_networks(stage):
-    assert fitted(VLA_VARIANTS['published'], stage.sizes).layers == (1,)
+def test_layers_are_those_that_a_network_has(stage):
+    published = VLA_VARIANTS['published']
+    assert published.for_depth(stage.sizes.depth).layers == (1,)
+    assert published.for_depth(9).layers == (2, 6) and published.for_depth(1).layers == (0,)
 
 
 def test_tables_and_picture_have_every_row(stage, vla, vl):
