@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from rosbags.interfaces import Qos
-from rosbags.rosbag2 import Reader, ReaderError
+from rosbags.rosbag2 import Reader
 
 from reflex_ros.bag.files import METADATA
 from reflex_ros.bag.schema import typestore_of
-from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.errors import ConfigError, LayoutError
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,37 @@ class BagReader:
         """
         self._check(topics)
         connections = [c for c in self._reader.connections if not topics or c.topic in topics]
-        for connection, stamp_ns, data in self._reader.messages(connections, start_ns, stop_ns):
+        found = self._reader.messages(connections, start_ns, stop_ns)
+        while True:
+            try:
+                connection, stamp_ns, data = next(found)
+            except StopIteration:
+                return
+            except Exception as error:  # whatever damaged files make of the storage's reader
+                raise ConfigError(
+                    f'bag {self.folder} is damaged: got {type(error).__name__} ({_line(error)}), '
+                    'expected whole files. Repair the bag, or give another.'
+                ) from error
             yield BagMessage(connection.topic, connection.msgtype, stamp_ns, bytes(data))
 
     def decode(self, message: BagMessage) -> Any:
-        """Return a message as an object with the fields of its definition."""
-        return self._store.deserialize_cdr(message.data, message.type)
+        """Return a message as an object with the fields of its definition.
+
+        Raises:
+            LayoutError: The bytes are no message of its type.
+        """
+        try:
+            return self._store.deserialize_cdr(message.data, message.type)
+        except Exception as error:  # whatever the generated code meets in damaged bytes
+            raise LayoutError(
+                f'message of {message.topic} at {message.stamp_ns} in bag {self.folder.name} '
+                f'cannot be decoded: got {len(message.data)} bytes ({_line(error)}), expected a '
+                f'{message.type}. Record it again.'
+            ) from error
+
+    def canonical(self, message: BagMessage) -> bytes:
+        """Return a message's decoded fields as CDR whose padding is zero."""
+        return bytes(self._store.serialize_cdr(self.decode(message), message.type))
 
     def values(self, *topics: str) -> Iterator[tuple[str, int, Any]]:
         """Yield (topic, receipt in ROS time, message object), as ``messages`` does."""
@@ -137,9 +162,14 @@ class BagReader:
         try:
             reader = Reader(self.folder)
             reader.open()
-        except (ReaderError, OSError) as error:
+        except Exception as error:  # damaged metadata or files fail in many ways
             raise ConfigError(
-                f'bag {self.folder} cannot be read: got {error}, expected a rosbag2 folder. '
-                'Repair the bag, or give another.'
+                f'bag {self.folder} cannot be read: got {_line(error)}, expected a rosbag2 '
+                'folder. Repair the bag, or give another.'
             ) from error
         return reader
+
+
+def _line(error: BaseException) -> str:
+    """Return what an error says, in one line."""
+    return ' '.join(str(error).split())

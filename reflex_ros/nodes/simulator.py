@@ -17,6 +17,7 @@ from reflex_ros.ros.lifecycle import ReflexNode
 from reflex_ros.ros.qos import camera_topic, image_topic, topic
 from reflex_ros.ros.spin import Stop, run_node
 from reflex_ros.sim.live import LiveConfig, LiveSimulator
+from reflex_ros.stages.replay_live import ReplayedRobot
 
 if TYPE_CHECKING:
     from reflex_ros.core.types import ByteArray, SimTruth
@@ -27,7 +28,7 @@ class SimulatorNode(ReflexNode):
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(SIMULATOR, stop)
-        self._simulator: LiveSimulator | None = None
+        self._simulator: LiveSimulator | ReplayedRobot | None = None
         self._diagnostics: Diagnostics | None = None
         self._images: dict[str, Any] = {}
 
@@ -41,10 +42,13 @@ class SimulatorNode(ReflexNode):
             for camera, name in zip(config.cameras, topics, strict=True)
         }
         self._truth = self.advertise(topic('sim_truth'))
-        self._simulator = LiveSimulator(
-            config, self.steady, on_frame=self._publish_frame, on_truth=self._publish_truth,
-            on_error=self.fail,
-        )
+        if self.params['simulator.replay']:
+            self._simulator = self._replayed(config, topics)
+        else:
+            self._simulator = LiveSimulator(
+                config, self.steady, on_frame=self._publish_frame,
+                on_truth=self._publish_truth, on_error=self.fail,
+            )
         self._simulator.start()
         self._diagnostics = Diagnostics(
             self, f'simulator:{config.channel}', sources={'server': self._diagnose},
@@ -65,6 +69,18 @@ class SimulatorNode(ReflexNode):
                 path.write_text(text + '\n', encoding='utf-8')
             except OSError as error:
                 self.get_logger().warning(f'{path.name}: not written: {error}')
+
+    def _replayed(self, config: LiveConfig, topics: Sequence[str]) -> ReplayedRobot:
+        """Return the recorded robot; its time begins with the first tick."""
+        robot = ReplayedRobot(
+            Path(cast('str', self.params['simulator.replay'])), self.steady,
+            channel=config.channel, host=config.host, port=config.port,
+            cameras=dict(zip(config.cameras, topics, strict=True)),
+            realtime_priority=config.realtime_priority, on_frame=self._publish_frame,
+            on_truth=self._publish_truth, on_error=self.fail,
+        )
+        self.listen(topic('control_tick'), lambda _: robot.play())
+        return robot
 
     def _publish_truth(self, truth: SimTruth) -> None:
         self._truth.publish(sim_truth_to_msg(truth))

@@ -1,0 +1,178 @@
+"""Hand-written serialization of the busiest messages, byte for byte as ``rosbags`` does it.
+
+A virtual run publishes these faster than generic code can write them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reflex_ros.bag.values import SCHEMA_VERSION
+from reflex_ros.core.clock import S
+from reflex_ros.core.types import ActionChunk, ControlTick, FloatArray, Plan, StageTime
+
+_POINT = np.dtype([
+    ('count', '<u4'), ('row', '<f8', 7), ('empty', '<u4', 3), ('sec', '<i4'), ('nanosec', '<u4'),
+])
+"""A trajectory point with seven positions, from its first length on; nothing is padded in it
+when the one before it is of the same kind."""
+
+
+class CdrWriter:
+    """Appends little-endian CDR; padding is zero."""
+
+    def __init__(self) -> None:
+        self._data = bytearray(b'\x00\x01\x00\x00')
+
+    def pack(self, align: int, layout: str, *values: Any) -> None:
+        """Append fixed fields that are aligned at their first one alone."""
+        self.align(align)
+        self._data += struct.pack(layout, *values)
+
+    def align(self, size: int) -> None:
+        """Pad to a multiple of ``size`` after the encapsulation header."""
+        self._data += b'\x00' * (-(len(self._data) - 4) % size)
+
+    def text(self, text: str) -> None:
+        """Append a string."""
+        raw = text.encode() + b'\x00'
+        self.pack(4, '<I', len(raw))
+        self._data += raw
+
+    def texts(self, texts: Sequence[str]) -> None:
+        """Append a sequence of strings."""
+        self.pack(4, '<I', len(texts))
+        for text in texts:
+            self.text(text)
+
+    def floats(self, values: FloatArray | None) -> None:
+        """Append a sequence of float64."""
+        count = 0 if values is None else len(values)
+        self.pack(4, '<I', count)
+        if values is not None and count:
+            self.align(8)
+            self._data += np.ascontiguousarray(values, '<f8').tobytes()
+
+    def time(self, *stamps_ns: int) -> None:
+        """Append instants."""
+        for stamp_ns in stamps_ns:
+            self.pack(4, '<iI', *divmod(stamp_ns, S))
+
+    def head(self, stamp_ns: int, number: int) -> None:
+        """Append header, number and schema version."""
+        self.time(stamp_ns)
+        self.text('')
+        self.pack(8, '<QH', number, SCHEMA_VERSION)
+
+    def trajectory(self, names: Sequence[str], stamps_ns: Any, rows: FloatArray | None) -> None:
+        """Append a ``JointTrajectory`` of seven joints whose header is its first instant."""
+        start_ns = int(stamps_ns[0]) if len(stamps_ns) else 0
+        self.time(start_ns)
+        self.text('')
+        self.texts(names)
+        self.pack(4, '<I', len(stamps_ns))
+        if not len(stamps_ns):
+            return
+        points = np.zeros(len(stamps_ns), _POINT)
+        points['count'] = 7
+        points['row'] = rows
+        points['sec'], points['nanosec'] = np.divmod(np.asarray(stamps_ns) - start_ns, S)
+        raw = points.tobytes()
+        if (len(self._data) - 4) % 8 == 0:
+            self._data += raw[:4] + b'\x00' * 4 + raw[4:]
+        else:
+            self._data += raw
+
+    def stages(self, stages: Sequence[StageTime]) -> None:
+        """Append timed stages."""
+        self.pack(4, '<I', len(stages))
+        for stage in stages:
+            self.text(stage.name)
+            self.pack(8, '<qq', stage.start_ns, stage.end_ns)
+
+    def bytes(self) -> bytes:
+        """Return what was appended."""
+        return bytes(self._data)
+
+
+def can_write(value: object) -> bool:
+    """Return whether ``write`` knows a value: seven joints, as every arm of ``core.types``."""
+    if isinstance(value, ControlTick):
+        return True
+    if isinstance(value, ActionChunk):
+        return value.positions.ndim == 2 and value.positions.shape[1] == 7
+    return isinstance(value, Plan) and (
+        value.setpoints is None or not len(value.setpoints) or value.setpoints.shape[1] == 7)
+
+
+def write(value: object) -> bytes:
+    """Return a tick, plan or chunk as CDR with its encapsulation header."""
+    out = CdrWriter()
+    if isinstance(value, ControlTick):
+        _tick(out, value)
+    elif isinstance(value, Plan):
+        _plan(out, value)
+    else:
+        assert isinstance(value, ActionChunk)
+        _chunk(out, value)
+    return out.bytes()
+
+
+def write_joint_state(stamp_ns: int, names: Sequence[str], position: FloatArray) -> bytes:
+    """Return a ``sensor_msgs/JointState`` of positions alone."""
+    out = CdrWriter()
+    out.time(stamp_ns)
+    out.text('')
+    out.texts(names)
+    out.floats(position)
+    out.pack(4, '<II', 0, 0)
+    return out.bytes()
+
+
+def _tick(out: CdrWriter, tick: ControlTick) -> None:
+    out.head(tick.stamp_ns, tick.number)
+    out.pack(8, '<qqq', tick.index, tick.due_ns, tick.late_ns)
+    for word in (tick.verdict, tick.cause, tick.arm_state):
+        out.text(word.value)
+    out.pack(8, '<QQd???', tick.epoch, tick.chunk_id, tick.row, tick.is_sent, tick.in_motion,
+             tick.is_covered)
+    out.pack(8, '<qd', tick.observation_age_ns, tick.tracking_error)
+    for values in (tick.setpoint, tick.command, tick.measured):
+        out.floats(values)
+
+
+def _plan(out: CdrWriter, plan: Plan) -> None:
+    out.head(plan.stamp_ns, plan.number)
+    out.pack(8, '<Q', plan.epoch)
+    out.text(plan.arm_state.value)
+    out.pack(8, '<Q', plan.active_chunk_id)
+    out.time(plan.active_since_ns)
+    out.pack(4, '<i', plan.entered_row)
+    out.time(plan.plan_end_ns, plan.hold_since_ns, plan.settled_since_ns)
+    out.text(plan.last_reject)
+    out.pack(8, '<qq', plan.latency_ns, plan.delta_ns)
+    out.floats(plan.tracking_error)
+    out.floats(plan.measured)
+    out.time(plan.measured_stamp_ns)
+    stamps = () if plan.setpoint_stamps_ns is None else plan.setpoint_stamps_ns
+    out.trajectory(plan.joint_names, stamps, plan.setpoints)
+
+
+def _chunk(out: CdrWriter, chunk: ActionChunk) -> None:
+    out.head(chunk.observation_stamp_ns, chunk.number)
+    out.pack(8, '<QQQ', chunk.chunk_id, chunk.block_number, chunk.epoch)
+    out.time(chunk.newest_stamp_ns, chunk.oldest_stamp_ns, chunk.step0_at_ns, chunk.state_at_ns)
+    out.pack(8, '<qII', chunk.step_period_ns, chunk.execute_steps, chunk.frozen_steps)
+    for word in (chunk.stitch, chunk.entry, chunk.state_source):
+        out.text(word.value)
+    out.floats(chunk.predicted_state)
+    rows = len(chunk.positions)
+    stamps = chunk.step0_at_ns + chunk.step_period_ns * np.arange(rows, dtype=np.int64)
+    out.trajectory(chunk.joint_names, stamps, chunk.positions)
+    out.pack(8, '<q', chunk.inference_start_ns)
+    out.time(chunk.inference_start_stamp_ns)
+    out.stages(chunk.stages)

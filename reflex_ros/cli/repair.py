@@ -1,0 +1,31 @@
+"""Make a complete bag of one whose recorder was killed; the damaged one is kept beside it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reflex_ros.core.errors import EXIT_DONE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument('bag', type=Path, nargs='+', help='bag, or run folder')
+
+
+def run(options: argparse.Namespace) -> int:
+    """Repair every bag that needs it and say what was saved."""
+    from reflex_ros.bag.repair import needs_repair, repair
+    from reflex_ros.bag.run_folder import RunFolder
+
+    for named in options.bag:
+        bags = [bag for bag in RunFolder(named).bags if needs_repair(bag)] or [named]
+        for bag in bags:
+            result = repair(bag)
+            if result.kept is None:
+                print(f'{bag}: complete, nothing to repair')
+                continue
+            saved = sum(result.messages.values())
+            print(f'{bag}: {saved} messages saved, {result.lost_bytes} bytes after the last whole '
+                  f'record given up; the damaged bag is {result.kept}')
+    return EXIT_DONE

@@ -1,0 +1,321 @@
+"""Replay of a bag through the stages in one process, on the virtual clock.
+
+Frames, true states and instructions arrive when they were recorded; the arm is where it was
+recorded, whatever it is commanded, or an obedient one that follows its commands. Bridge, encoder
+and policy are those of every other wiring. Two replays of one bag publish the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reflex_ros.bag import values
+from reflex_ros.core.clock import MS
+from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.types import ActionChunk, Frame, KvBlock, Plan, SimTruth
+from reflex_ros.stages.bridge import Bridge
+from reflex_ros.stages.health import JUMP_NS
+from reflex_ros.stages.replay_costs import (
+    TRANSPORT,
+    TRANSPORT_BLOCK,
+    TRANSPORT_PLAN,
+    FrameDrops,
+    Injections,
+    Latencies,
+    make_latencies,
+)
+from reflex_ros.stages.virtual import (
+    PRIORITY_CAMERA,
+    PRIORITY_STAGE,
+    PRIORITY_TICK,
+    START_NS,
+    VirtualConfig,
+    VirtualRun,
+)
+
+if TYPE_CHECKING:
+    from reflex_ros.bag.read import BagMessage, BagReader
+    from reflex_ros.core.clock import Instant
+    from reflex_ros.core.limits import JointLimits
+    from reflex_ros.core.types import FloatArray, StageStatus
+    from reflex_ros.stages.base import Output
+    from reflex_ros.stages.bridge_config import BridgeConfig
+    from reflex_ros.stages.encoder import EncoderConfig
+    from reflex_ros.stages.models import ChunkModel, FrameEncoder
+    from reflex_ros.stages.policy import PolicyConfig
+    from reflex_ros.stages.replay_source import Recorded
+    from reflex_ros.stages.runlog import RunLog
+
+_TRANSPORTS: Mapping[type, str] = MappingProxyType({
+    ActionChunk: TRANSPORT, KvBlock: TRANSPORT_BLOCK, Plan: TRANSPORT_PLAN})
+REST_NS = 2_000 * MS
+"""Longest time that an arm may take to come to rest at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayConfig:
+    """Settings of a replay.
+
+    Attributes:
+        bridge, policy, encoder: Settings of the stages.
+        seed: Orders drawn latencies and lost frames.
+        injections: What is changed of latencies and frames.
+        is_timed: See ``replay_costs.make_latencies``.
+        is_arm_recorded: Whether the arm is where it was recorded; else it obeys its commands.
+    """
+
+    bridge: BridgeConfig
+    policy: PolicyConfig
+    encoder: EncoderConfig
+    seed: int = 0
+    injections: Injections = field(default_factory=Injections)
+    is_timed: bool = True
+    is_arm_recorded: bool = True
+
+
+class ReplayedWorld:
+    """The recorded arm as a plant, or an obedient one that starts from its pose.
+
+    Args:
+        recorded: The bag.
+        is_recorded: Whether commands are ignored.
+    """
+
+    def __init__(self, recorded: Recorded, *, is_recorded: bool) -> None:
+        self._states, self._is_recorded = recorded.states, is_recorded
+        self._start_ns = self._at_ns = recorded.start_ns
+        self._position, _ = self._states.at(self._at_ns)
+        self._still = np.zeros(len(self._position))
+
+    def advance(self, until_ns: int) -> None:
+        """Go to a time since the start of the replay's clock, ns."""
+        self._at_ns = self._start_ns + until_ns
+
+    def truth(self, number: int, stamp_ns: int) -> SimTruth:
+        """Refuse: true states come from the bag.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError(
+            f'true state {number} at {stamp_ns} ns: got a request to a recorded world, expected '
+            'none. Take it from sim_truth.'
+        )
+
+    def command(self, joints_rad: FloatArray, gripper_m: float) -> None:
+        """Take a command; the recorded arm does not listen."""
+        self._position = np.array([*joints_rad, gripper_m])
+
+    def joint_state(self) -> tuple[FloatArray, FloatArray]:
+        """Return position and velocity now."""
+        if self._is_recorded:
+            return self._states.at(self._at_ns)
+        return self._position, self._still
+
+
+class _ReportingBridge(Bridge):
+    """A bridge whose signs of life of the others are published too."""
+
+    on_status: Callable[[StageStatus], None]
+
+    def status(self, status: StageStatus, now: Instant) -> None:
+        """Take a sign of life and pass it on."""
+        self.on_status(status)
+        super().status(status, now)
+
+
+class ReplayRun(VirtualRun):
+    """One replay.
+
+    Args:
+        config: Settings.
+        recorded: What the bag gives. ``reader``: the same bag, open, for its images.
+        limits: Limits of the arm.
+        model: The policy. ``encoder``: encodes frames, None for blocks without payload.
+        publish: Gets everything that is published, and when on the axis of the bag.
+        copy: Gets every message that is replayed, as recorded.
+    """
+
+    def __init__(self, config: ReplayConfig, recorded: Recorded, reader: BagReader, *,
+                 limits: JointLimits, model: ChunkModel, encoder: FrameEncoder | None = None,
+                 publish: Callable[[object, int], None] | None = None,
+                 copy: Callable[[BagMessage], None] | None = None) -> None:
+        self.recorded = recorded
+        self.latencies = make_latencies(
+            recorded.samples, config.injections.stages, now=self._axis_ns,
+            is_timed=config.is_timed)
+        super().__init__(
+            VirtualConfig(bridge=config.bridge, policy=config.policy, encoder=config.encoder,
+                          cameras=config.encoder.cameras, costs=self.latencies.table,
+                          seed=config.seed, duration_ns=recorded.stop_ns - recorded.start_ns),
+            world=ReplayedWorld(recorded, is_recorded=config.is_arm_recorded), limits=limits,
+            model=model, encoder=encoder,
+        )
+        # ROS time first: the bridge takes its epoch from it
+        self.clock.step_stamp(recorded.start_stamp_ns - self.clock.stamp_ns())
+        bridge = replace(config.bridge, instruction=self._first_instruction(),
+                         uses_sim_time=recorded.uses_sim_time)
+        self.bridge = _ReportingBridge(self.arm, bridge, self.clock)
+        self.bridge.on_status = self._tell
+        self.drops = FrameDrops(config.injections.drops, config.seed)
+        self._publish, self._copy = publish, copy
+        self._decode = reader.decode
+        self._events: Iterator[BagMessage] = recorded.events(reader)
+        self._topics = {topic: camera for camera, topic in recorded.cameras.items()}
+        self._has_pixels = encoder is not None
+        self._arrivals: dict[type, tuple[int, int]] = {}
+        self._seed = config.seed
+
+    def start(self) -> None:
+        """Connect and activate the arm and schedule the first events."""
+        self.bridge.connect()
+        self.bridge.activate()
+        self.start_ns = self.clock.mono_ns()
+        for axis_ns, text in self.recorded.instructions[1:]:
+            self._at(axis_ns, partial(self._instruct, text), PRIORITY_CAMERA)
+        self._schedule_event()
+        self.timeline.at(self.start_ns, self._tick, priority=PRIORITY_TICK)
+        self.timeline.at(self.start_ns, self._statuses, priority=PRIORITY_STAGE)
+
+    def finish(self) -> RunLog:
+        """Stop in good order; an arm that does not obey is not waited for without end."""
+        self.bridge.request_stop(self.clock.now())
+        until_ns = self.clock.mono_ns() + REST_NS
+        while not self.bridge.is_at_rest and self.clock.mono_ns() < until_ns:
+            self.timeline.run_until(self.clock.mono_ns() + self.config.bridge.period_ns)
+        self.publish(self.bridge.close(self.clock.now()))
+        return self.log
+
+    # ---- the bag -----------------------------------------------------------------------------
+
+    def _axis_ns(self) -> int:
+        return self.clock.mono_ns() - START_NS + self.recorded.start_ns
+
+    def _at(self, axis_ns: int, call: Callable[[], None], priority: int) -> None:
+        mono_ns = axis_ns - self.recorded.start_ns + START_NS
+        if mono_ns >= self.clock.mono_ns():
+            self.timeline.at(mono_ns, call, priority=priority)
+
+    def _schedule_event(self) -> None:
+        message = next(self._events, None)
+        if message is not None:
+            self._at(message.stamp_ns, lambda: self._event(message), PRIORITY_CAMERA)
+
+    def _event(self, message: BagMessage) -> None:
+        if message.topic == '/clock':
+            self._take_clock(message)
+        elif message.topic in self._topics:
+            self._take_frame(message, self._topics[message.topic])
+        else:
+            self._take_truth(message)
+        self._schedule_event()
+
+    def _take_clock(self, message: BagMessage) -> None:
+        self._keep(message)
+        step_ns = values.stamp_of(self._decode(message).clock) - self.clock.stamp_ns()
+        self.clock.step_stamp(step_ns)
+        if step_ns < -JUMP_NS:
+            self.encoder.restart_time()
+            self.policy.restart_time()
+
+    def _take_frame(self, message: BagMessage, camera: str) -> None:
+        if self.drops.is_lost(camera):
+            return
+        self._keep(message)
+        if camera not in self.config.cameras:
+            return
+        msg = self._decode(message)
+        image = values.image(msg) if self._has_pixels else None
+        if self._has_pixels and image is None:
+            raise ConfigError(
+                f'image on {message.topic} cannot be used: got another encoding or damaged data, '
+                'expected rgb8, bgr8, mono8, JPEG or PNG. Record it so.'
+            )
+        self._see(Frame(camera, values.stamp_of(msg.header.stamp), self.clock.mono_ns(), image))
+
+    def _take_truth(self, message: BagMessage) -> None:
+        self._keep(message)
+        truth = values.sim_truth(self._decode(message))
+        self.log.truths.append(truth)
+        self.policy.on_truth(truth)
+        if self._topics:
+            return
+        for camera in self.config.cameras:  # a run without images: the world was seen then
+            if not self.drops.is_lost(camera):
+                self._see(Frame(camera, truth.stamp_ns, self.clock.mono_ns()))
+
+    def _see(self, frame: Frame) -> None:
+        self.encoder.on_frame(frame)
+        self.encoder_worker.poke()
+
+    def _keep(self, message: BagMessage) -> None:
+        if self._copy is not None:
+            self._copy(message)
+
+    def _first_instruction(self) -> str:
+        found = self.recorded.instructions
+        return found[0][1] if found else ''
+
+    def _instruct(self, text: str) -> None:
+        _, outputs = self.bridge.set_instruction(text, self.clock.now())
+        self.publish(outputs)
+
+    # ---- wiring ------------------------------------------------------------------------------
+
+    def publish(self, outputs: tuple[Output, ...]) -> None:
+        """Deliver outputs; what travels between nodes arrives after its recorded transport."""
+        now_ns = self.clock.mono_ns()
+        for output in outputs:
+            kind = type(output.value)
+            if kind not in _TRANSPORTS:
+                self._deliver(output.value)
+                continue
+            n, before_ns = self._arrivals.get(kind, (0, 0))
+            cost = self.latencies.table[_TRANSPORTS[kind]]
+            # in order, as the middleware keeps it
+            at_ns = max(before_ns, now_ns + cost.duration_ns(n, (self._seed,)))
+            self._arrivals[kind] = (n + 1, at_ns)
+            if at_ns == now_ns:
+                self._deliver(output.value)
+            else:
+                self.timeline.at(at_ns, partial(self._deliver, output.value),
+                                 priority=PRIORITY_STAGE)
+
+    def _deliver(self, value: object) -> None:
+        self._tell(value)
+        super()._deliver(value)
+
+    def _tell(self, value: object) -> None:
+        if self._publish is not None:
+            self._publish(value, self._axis_ns())
+
+
+def check_source(recorded: Recorded, *, policy: str, cameras: tuple[str, ...]) -> None:
+    """Refuse a bag that lacks what a policy looks at.
+
+    Raises:
+        ConfigError: It has no images of a camera, or for ``oracle`` no true states.
+    """
+    if policy == 'oracle':
+        if not recorded.has_truth:
+            raise ConfigError(
+                f'bag {recorded.folder} cannot be replayed with oracle: got no sim_truth, '
+                'expected the true states of a simulation. Replay another policy.'
+            )
+        return
+    missing = [camera for camera in cameras if camera not in recorded.cameras]
+    if missing:
+        raise ConfigError(
+            f'bag {recorded.folder} cannot be replayed with {policy}: got no images of camera '
+            f'{", ".join(missing)}, expected them of {", ".join(cameras)}. Record with '
+            'recorder.images, or name the topics with camera.topics.'
+        )
+
+
+__all__ = ['Latencies', 'ReplayConfig', 'ReplayRun', 'ReplayedWorld', 'check_source']
