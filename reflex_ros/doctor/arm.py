@@ -86,6 +86,11 @@ def status(context: Context) -> Iterable[Finding]:
         except ArmError as error:
             yield from_error(error, subject=arm.bus_name, code=error.code, about=measured)
             continue
+        notes = ' '.join(checks.gripper_warnings(view))
+        if notes:
+            text, _, todo = notes.partition('. ')
+            yield warn(text, todo, subject=arm.bus_name, about=measured)
+            continue
         mode = 'standby' if found and found.control_mode == wire.CONTROL_STANDBY else 'CAN control'
         powered = sum(view.enabled)
         yield ok(f'{mode}, no fault, {powered} of {len(view.enabled)} motors powered, '
@@ -101,12 +106,20 @@ def firmware(context: Context) -> Iterable[Finding]:
         except ArmError as error:
             yield from_error(error, subject=arm.bus_name, code=error.code, firmware=version)
             continue
-        if notes:
-            text, _, todo = ' '.join(notes).partition('. ')
-            yield warn(text, todo, subject=arm.bus_name, firmware=version)
-        else:
-            yield ok(f'{version}, at least {arm.min_firmware}', subject=arm.bus_name,
+        text, _, todo = ' '.join(notes).partition('. ')
+        if is_recommended(version):
+            # the driver notes undocumented mode codes of all of these: to be known, not mended
+            note = f'; {todo}' if notes else ''
+            yield ok(f'{version}, at least {arm.min_firmware}{note}', subject=arm.bus_name,
                      firmware=version)
+        else:
+            yield warn(text, todo, subject=arm.bus_name, firmware=version)
+
+
+def is_recommended(version: str) -> bool:
+    """Return whether the vendor recommends this version or an older one."""
+    key, low = wire.firmware_key(version), wire.firmware_key(checks.RECOMMENDED_FIRMWARE)
+    return key is not None and low is not None and key >= low
 
 
 def limits(context: Context) -> Iterable[Finding]:

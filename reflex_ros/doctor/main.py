@@ -18,7 +18,7 @@ from reflex_ros.doctor.probes import Probes, this_machine
 from reflex_ros.doctor.registry import CHECKS
 from reflex_ros.doctor.report import Line, Screen, dump, to_json
 from reflex_ros.doctor.visit import choose, exit_code, visit
-from reflex_ros.stages.build import driver_config
+from reflex_ros.stages.build import channels_from, driver_config
 
 if TYPE_CHECKING:
     import argparse
@@ -95,7 +95,9 @@ def choices_of(
         has_files: Whether the operator gave files, so that their cameras are meant.
     """
     named = driver_config(params)
-    arms = tuple(_arm(text, named) for text in options.arms) or (named,)
+    several = tuple(replace(named, prefix=f'{name}_', channel=channel)
+                    for name, channel in channels_from(params).items())
+    arms = tuple(_arm(text, named) for text in options.arms) or several or (named,)
     return Choices(
         arms=arms, params=params, cameras=_cameras(options.cameras, params, has_files=has_files),
         checkpoint=options.checkpoint, seconds=options.seconds, runs=options.runs,

@@ -50,7 +50,7 @@ CHECKS: tuple[Check, ...] = (
     Check('arm-status', 'arm', 'control mode, faults, other commanders, measured pose',
           'FAIL: what the driver refuses', 'as [faults.md](faults.md) says', arm.status),
     Check('arm-firmware', 'arm', 'version against `arm.min_firmware`',
-          'FAIL: older or no answer. WARN: older than recommended, or with unverified mode codes',
+          'FAIL: older or no answer. WARN: older than the vendor recommends',
           'update with the vendor tool', arm.firmware),
     Check('arm-limits', 'arm', 'range, speed and acceleration joint by joint, gripper range, '
           'against the parameter files', 'FAIL: no answer, implausible, disjoint. WARN: narrower '
