@@ -18,6 +18,7 @@ from reflex_ros.ros.stage_diagnostics import STATUS_S, stage_diagnosis
 from reflex_ros.stages.assemble import PolicyParts, Shared, make_policy
 from reflex_ros.stages.build import policy_config
 from reflex_ros.stages.health import ClockWatch
+from reflex_ros.stages.pipeline import shared_turn
 from reflex_ros.stages.policy import PolicyStage
 from reflex_ros.stages.worker import StageWorker
 
@@ -50,6 +51,7 @@ class PolicyNode(ReflexNode):
         self._worker = StageWorker(
             self._stage, clock=self.steady, due=self._due, publish=self._publish,
             failed=self.fail, name='policy',
+            turn=shared_turn(self.params, self._shared and self._shared.turn),
         )
         self._chunks = self.advertise(topic('action_chunk'))
         self._statuses = self.advertise(topic('stage_status'))

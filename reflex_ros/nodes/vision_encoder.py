@@ -23,6 +23,7 @@ from reflex_ros.stages.assemble import EncoderParts, Shared, make_encoder
 from reflex_ros.stages.build import encoder_config
 from reflex_ros.stages.encoder import EncoderStage
 from reflex_ros.stages.health import ClockWatch
+from reflex_ros.stages.pipeline import shared_turn
 from reflex_ros.stages.worker import StageWorker
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class EncoderNode(ReflexNode):
         self._worker = StageWorker(
             self._stage, clock=self.steady, due=self._due, publish=self._publish,
             failed=self.fail, name='encoder',
+            turn=shared_turn(self.params, self._shared and self._shared.turn),
         )
         self._blocks = self.advertise(topic('kv_block'))
         self._statuses = self.advertise(topic('stage_status'))

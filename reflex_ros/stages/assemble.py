@@ -13,6 +13,7 @@ from reflex_ros.core.errors import ConfigError, StaleError
 from reflex_ros.stages.build import Params, checkpoint_folder, seconds_ns
 from reflex_ros.stages.certificate import certificate_hash
 from reflex_ros.stages.oracle import OraclePolicy
+from reflex_ros.stages.pipeline import Turn
 
 if TYPE_CHECKING:
     import torch
@@ -70,9 +71,10 @@ class PolicyParts:
 
 
 class Shared:
-    """What encoder and policy hand each other in one process: the ring's writer, the weights."""
+    """What encoder and policy share in one process: the ring's writer, the weights, a turn."""
 
     def __init__(self) -> None:
+        self.turn = Turn()
         self._ready = threading.Condition()
         self._writer: RingWriter | None = None
         self._loaded: WeakValueDictionary[tuple[object, ...], LoadedPolicy] = (

@@ -28,6 +28,7 @@ from reflex_ros.core.types import (
 )
 from reflex_ros.stages.bridge import Bridge
 from reflex_ros.stages.encoder import EncoderConfig, EncoderStage
+from reflex_ros.stages.pipeline import TWO_STREAM, turns
 from reflex_ros.stages.policy import PolicyConfig, PolicyStage
 from reflex_ros.stages.runlog import RunLog
 from reflex_ros.stages.worker import StageWorker, TickLoop
@@ -66,6 +67,7 @@ class InprocConfig:
     encoder: EncoderConfig | None = None
     camera_period_ns: int = 40 * MS
     duration_ns: int = 10 * S
+    pipeline: str = TWO_STREAM
 
 
 @dataclass(slots=True)
@@ -110,13 +112,13 @@ class InprocRun:
         self._encoder = EncoderStage(
             config.encoder or EncoderConfig(config.cameras), lambda _: ClockProbe(clock), encoder)
         self.policy = PolicyStage(model, config.policy, lambda _: ClockProbe(clock))
-        failed = self._failures.take
+        failed, (first, second) = self._failures.take, turns(config.pipeline)
         self._encoder_worker = StageWorker(
             self._encoder, clock=clock, due=self._encoder_due, publish=self._publish,
-            failed=failed, name='encoder')
+            failed=failed, name='encoder', turn=first)
         self._policy_worker = StageWorker(
             self.policy, clock=clock, due=self._policy_due, publish=self._publish,
-            failed=failed, name='policy')
+            failed=failed, name='policy', turn=second)
         self._loop = TickLoop(self._tick, period_ns=config.bridge.period_ns, clock=clock,
                               failed=failed)
         self._cameras = threading.Thread(target=self._watch, name='cameras', daemon=True)

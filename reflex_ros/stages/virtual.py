@@ -29,6 +29,7 @@ from reflex_ros.core.types import (
 )
 from reflex_ros.stages.bridge import Bridge
 from reflex_ros.stages.encoder import EncoderConfig, EncoderStage
+from reflex_ros.stages.pipeline import TWO_STREAM, Turn, turns
 from reflex_ros.stages.policy import PolicyConfig, PolicyStage
 from reflex_ros.stages.runlog import RunLog
 
@@ -79,6 +80,7 @@ class VirtualConfig:
         costs: Modelled cost by span name.
         seed: Seed of random costs.
         duration_ns: Length of the run.
+        pipeline: ``two_stream``, or ``serial`` for encoder and policy in turns.
     """
 
     bridge: BridgeConfig
@@ -94,33 +96,33 @@ class VirtualConfig:
     )
     seed: int = 0
     duration_ns: int = 8 * S
+    pipeline: str = TWO_STREAM
 
 
 class _Worker:
     """One stage with one worker: busy until its outputs exist, newest input waits."""
 
     def __init__(self, run: VirtualRun, stage: EncoderStage | PolicyStage,
-                 due: Callable[[], int | None]) -> None:
+                 due: Callable[[], int | None], turn: Turn) -> None:
         self._run = run
         self._stage = stage
         self._due = due
+        self.turn = turn
         self._wake_ns = -1
         self.is_busy = self.is_dead = False
 
     def poke(self) -> None:
         """Start a step if one is due, or wake up when it becomes due."""
-        if self.is_busy or self.is_dead:
+        if self.is_busy:
             return
-        due_ns = self._due()
-        now_ns = self._run.clock.mono_ns()
-        if due_ns is None:
-            return
-        if due_ns > now_ns:
-            if due_ns != self._wake_ns:
+        due_ns = None if self.is_dead else self._due()
+        if due_ns is None or due_ns > self._run.clock.mono_ns():
+            self.turn.leave(self)
+            if due_ns is not None and due_ns != self._wake_ns:
                 self._wake_ns = due_ns
                 self._run.timeline.at(due_ns, self.poke, priority=PRIORITY_STAGE)
-            return
-        self._start()
+        elif self.turn.take(self):
+            self._start()
 
     def _start(self) -> None:
         now = self._run.clock.now()
@@ -132,11 +134,11 @@ class _Worker:
 
     def _finish(self, outputs: tuple[Output, ...]) -> None:
         self.is_busy = False
-        if self.is_dead:
-            return
-        self._stage.end(self._run.clock.now(), published=len(outputs))
-        self._run.publish(outputs)
-        self.poke()
+        self.turn.give(self)
+        if not self.is_dead:
+            self._stage.end(self._run.clock.now(), published=len(outputs))
+            self._run.publish(outputs)
+        self._run.poke_after(self)
 
 
 class VirtualRun:
@@ -177,8 +179,9 @@ class VirtualRun:
         self.encoder = EncoderStage(config.encoder or EncoderConfig(config.cameras), make_probe,
                                     encoder)
         self.policy = PolicyStage(model, config.policy, make_probe)
-        self.encoder_worker = _Worker(self, self.encoder, self._encoder_due)
-        self.policy_worker = _Worker(self, self.policy, self._policy_due)
+        first, second = turns(config.pipeline)
+        self.encoder_worker = _Worker(self, self.encoder, self._encoder_due, first)
+        self.policy_worker = _Worker(self, self.policy, self._policy_due, second)
         self._index = self._truths = 0
         self.start_ns = START_NS
         """Instant of tick 0: when the arm was enabled."""
@@ -246,6 +249,13 @@ class VirtualRun:
         self.timeline.at(now.mono_ns + STATUS_PERIOD_NS, self._statuses, priority=PRIORITY_STAGE)
 
     # ---- wiring ------------------------------------------------------------------------------
+
+    def poke_after(self, worker: _Worker) -> None:
+        """Let the stage step that may have waited for this one, then this one again."""
+        other = self.policy_worker if worker is self.encoder_worker else self.encoder_worker
+        if other.turn is worker.turn:
+            other.poke()
+        worker.poke()
 
     def publish(self, outputs: tuple[Output, ...]) -> None:
         """Deliver outputs to the log and to every stage that reads them."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from reflex_ros.core.clock import MS
+from reflex_ros.stages.pipeline import Turn
 
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Clock, Instant
@@ -47,17 +48,20 @@ class StageWorker:
         publish: Takes the outputs of a step once they may be published.
         failed: Takes an exception of the stage; the worker has ended then.
         name: Name of the thread.
+        turn: Shared with the stages that never step beside this one; None for one of its own.
     """
 
     def __init__(self, stage: WorkedStage, *, clock: Clock, due: Callable[[Instant], int | None],
                  publish: Callable[[tuple[Output, ...]], None],
-                 failed: Callable[[BaseException], None], name: str) -> None:
+                 failed: Callable[[BaseException], None], name: str,
+                 turn: Turn | None = None) -> None:
         self._stage = stage
         self._clock = clock
         self._due = due
         self._publish = publish
         self._failed = failed
-        self._wake = threading.Condition()
+        self._turn = turn or Turn()
+        self._wake = self._turn.changed
         self._inbox: dict[object, Callable[[], None]] = {}
         self._is_stepping = self._is_stopping = False
         self._name = name
@@ -84,7 +88,7 @@ class StageWorker:
                 self._inbox[key] = take
                 return
             take()
-            self._wake.notify()
+            self._wake.notify_all()
 
     def status(self) -> StageStatus:
         """Return the stage's sign of life; safe while it steps."""
@@ -99,7 +103,7 @@ class StageWorker:
         """
         with self._wake:
             self._is_stopping = True
-            self._wake.notify()
+            self._wake.notify_all()
         if self._thread is None or not self._thread.is_alive():
             return True
         self._thread.join(STOP_WAIT_S)
@@ -110,6 +114,8 @@ class StageWorker:
             while self._await_due():
                 self._step()
         except BaseException as error:  # the thread's owner decides, nothing is swallowed
+            with self._wake:
+                self._turn.give(self)
             self._failed(error)
 
     def _await_due(self) -> bool:
@@ -118,12 +124,17 @@ class StageWorker:
             while not self._is_stopping:
                 now = self._clock.now()
                 due_ns = self._due(now)
-                if due_ns is not None and due_ns <= now.mono_ns:
+                is_due = due_ns is not None and due_ns <= now.mono_ns
+                if is_due and self._turn.take(self):
                     self._is_stepping = True
                     self._stage.begin(now)
                     return True
-                left_s = IDLE_WAIT_S if due_ns is None else (due_ns - now.mono_ns) / 1e9
-                self._wake.wait(min(IDLE_WAIT_S, left_s))
+                if not is_due:
+                    self._turn.leave(self)
+                # for the instant that is due, else for an input or for its turn
+                left_ns = 0 if due_ns is None else due_ns - now.mono_ns
+                self._wake.wait(min(IDLE_WAIT_S, left_ns / 1e9) if left_ns > 0 else IDLE_WAIT_S)
+            self._turn.leave(self)
             return False
 
     def _step(self) -> None:
@@ -139,6 +150,7 @@ class StageWorker:
             waiting, self._inbox = self._inbox, {}
             for take in waiting.values():
                 take()
+            self._turn.give(self)
 
     def _sleep(self, until_ns: int) -> bool:
         """Sleep in short pieces; False if a stop came first."""

@@ -134,7 +134,6 @@ def number(value: float | None, digits: int = 3) -> str:
     """Return a figure with that many digits that count, 'none' for a missing one."""
     if value is None:
         return 'none'
-    if value == 0 or not 1e-3 <= abs(value) < 1e7:
-        return f'{value:.{digits - 1}e}' if value else '0'
-    whole = len(str(int(abs(value))))
-    return f'{value:,.{max(0, digits - whole)}f}'.replace(',', ' ')
+    if abs(value) < 1 or abs(value) >= 1e7:
+        return f'{value:.{digits}g}'
+    return f'{value:,.{max(0, digits - len(str(int(abs(value)))))}f}'.replace(',', ' ')

@@ -136,6 +136,7 @@ def run_episode(spec: EpisodeSpec, *, model: ChunkModel | None = None,
             stage_copy=0.1, decode=0.1,
         ),
         seed=spec.seed, duration_ns=round(spec.duration_s * S),
+        pipeline=str(params['policy.pipeline']),
     )
     with _renderer(world, spec, edit_image, is_needed=encoder is not None) as render:
         run = VirtualRun(
