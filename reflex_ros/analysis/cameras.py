@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reflex_ros.analysis.collect import Recorded
+from reflex_ros.analysis.collect import Recorded, unnumbered_missing
 from reflex_ros.core.clock import MS
 
 
@@ -35,7 +35,7 @@ class Camera:
 def cameras_of(recorded: Recorded) -> tuple[Camera, ...]:
     """Return every camera, by its images where they were recorded."""
     if recorded.images:
-        return tuple(_camera(name, 'images', stamps)
+        return tuple(_camera(name, 'images', stamps, unnumbered_missing(recorded, name))
                      for name, stamps in sorted(recorded.images.items()))
     by_name: dict[str, set[int]] = {}
     for block in recorded.blocks:
@@ -51,7 +51,7 @@ def skews_ms(recorded: Recorded) -> list[float]:
             for block in recorded.blocks if len(block.stamps_ns) > 1]
 
 
-def _camera(name: str, seen_by: str, stamps: Sequence[int]) -> Camera:
+def _camera(name: str, seen_by: str, stamps: Sequence[int], known_missing: int = 0) -> Camera:
     times = np.unique(np.asarray(stamps, np.int64))
     steps = np.diff(times)
     if len(steps) < 2:
@@ -60,5 +60,5 @@ def _camera(name: str, seen_by: str, stamps: Sequence[int]) -> Camera:
     lost = np.rint(steps / period).astype(np.int64) - 1
     gaps = tuple((int(times[i]), int(lost[i])) for i in np.flatnonzero(lost > 0))
     # An encoder that is busy skips frames: blocks are no evidence of a lost frame.
-    missing = int(lost[lost > 0].sum()) if seen_by == 'images' else -1
+    missing = max(int(lost[lost > 0].sum()), known_missing) if seen_by == 'images' else -1
     return Camera(name, seen_by, len(times), period / MS, missing, float(steps.max()) / MS, gaps)

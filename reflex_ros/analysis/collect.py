@@ -62,6 +62,7 @@ class Recorded:
         joint_stamps: ROS times of the joint states.
         numbers: Numbers by (topic, publisher). ``read``: messages read by topic.
         counts: Messages that the metadata promise, by topic.
+        written: Messages that the recorder says it wrote, by topic; empty without its report.
         types: Type of each topic.
         undecodable: Messages by topic that could not be decoded.
         notes: What could not be read, in words.
@@ -79,6 +80,7 @@ class Recorded:
     numbers: dict[tuple[str, str], Numbers] = field(default_factory=dict)
     read: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     undecodable: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -98,6 +100,7 @@ def collect(sources: Iterable[Source]) -> Recorded:
     for source in sources:
         for message in source.messages(_is_wanted):
             _take(found, source, message)
+        source.close()
         _take_report(found, source.path)
         for topic, count in source.counts.items():
             found.counts[topic] = found.counts.get(topic, 0) + count
@@ -125,9 +128,9 @@ def _take(found: Recorded, source: Source, message: BagMessage) -> None:
             if take is not None:
                 take(found, source.decode(message))
     except LayoutError as error:
+        if message.topic not in found.undecodable:
+            found.notes.append(f'{message.topic}: {error}')
         _bad(found, message.topic)
-        if str(error) not in found.notes:
-            found.notes.append(str(error))
     except Exception:  # the library raises anything for damaged bytes
         _bad(found, message.topic)
 
@@ -204,6 +207,7 @@ def _take_report(found: Recorded, path: Path) -> None:
         if report['error']:
             found.notes.append(f'{path.name}: the recorder ended early: {report["error"]}')
         for topic, counts in report['topics'].items():
+            found.written[topic] = found.written.get(topic, 0) + int(counts['written'])
             for publisher, log in counts['publishers'].items():
                 if log['messages'] and not log['restarts']:
                     numbers = found.numbers.setdefault((topic, publisher), Numbers())
@@ -221,6 +225,11 @@ def _note_damage(found: Recorded) -> None:
         read = found.read.get(topic, 0)
         if _is_wanted(topic, found.types.get(topic, '')) and read < count:
             found.notes.append(f'{topic}: {read} of {count} messages could be read')
+
+
+def unnumbered_missing(found: Recorded, topic: str) -> int:
+    """Return how many messages of a topic without numbers the recorder wrote and nobody read."""
+    return max(0, found.written.get(topic, 0) - found.read.get(topic, 0))
 
 
 def _check_namespaces(found: Recorded) -> None:

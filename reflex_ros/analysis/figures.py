@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reflex_ros.analysis.cameras import Camera, cameras_of, skews_ms
+from reflex_ros.analysis.collect import JOINTS, unnumbered_missing
 from reflex_ros.analysis.intervals import (
     Estimate,
     clustered,
@@ -135,7 +136,7 @@ def analyse_run(run: RecordedRun) -> Analysis:
     lost = _lost(run)
     figures = _figures(run, summary, stalls, cameras, lost)
     return Analysis(run, summary, MappingProxyType(figures), stalls, cameras, lost,
-                    (*run.notes, *_missing_notes(summary, lost, cameras)))
+                    (*run.notes, *_missing_notes(run, summary, lost, cameras)))
 
 
 def meaning(name: str) -> Meaning:
@@ -213,7 +214,9 @@ def _uncovered(run: RecordedRun, share: float, inferences: int) -> Estimate:
 
 
 def _motion(run: RecordedRun, window: RecordArray) -> dict[str, Estimate]:
-    used = [t for t in run.traces if t.fate is Fate.EXECUTED and t.first_command_stamp_ns]
+    start_ns = int(window['stamp_ns'][0]) if len(window) else 0
+    used = [t for t in run.traces if t.fate is Fate.EXECUTED and len(window)
+            and t.first_command_stamp_ns >= start_ns > 0]
     seam = [degrees(t.seam_position) for t in used]
     ages = window['observation_age_ns']
     ages = ages[(ages >= 0) & ((window['flags'] & COVERED) != 0)] / MS
@@ -254,12 +257,15 @@ def _lost(run: RecordedRun) -> tuple[Lost, ...]:
         for (topic, publisher), n in sorted(run.recorded.numbers.items()))
 
 
-def _missing_notes(summary: LedgerSummary, lost: Iterable[Lost],
+def _missing_notes(run: RecordedRun, summary: LedgerSummary, lost: Iterable[Lost],
                    cameras: Iterable[Camera]) -> list[str]:
     notes = [f'{entry.topic}{f" of {entry.publisher}" if entry.publisher else ""}: '
              f'{entry.missing} messages are missing' for entry in lost if entry.missing]
     notes += [f'{camera.name}: {camera.missing} frames are missing'
               for camera in cameras if camera.missing > 0]
+    joints = sorted(t for t, kind in run.recorded.types.items() if kind == JOINTS)
+    notes += [f'{topic}: {missing} messages are missing' for topic in joints
+              if (missing := unnumbered_missing(run.recorded, topic))]
     if summary.expected_ticks > summary.ticks:
         notes.append(f'{summary.expected_ticks - summary.ticks} of {summary.expected_ticks} due '
                      'ticks were not recorded; ratios are those of the rest')

@@ -67,10 +67,10 @@ def quantile(samples: npt.ArrayLike, share: float) -> Estimate:
 
 
 def greatest(samples: npt.ArrayLike) -> Estimate:
-    """Return the largest sample; it is what happened, and has no interval."""
+    """Return the largest sample; it is what happened, and no interval bounds another run's."""
     values = np.asarray(samples, np.float64)
     values = values[np.isfinite(values)]
-    return exact(float(values.max()), len(values)) if len(values) else NOTHING
+    return Estimate(float(values.max()), -inf, inf, len(values)) if len(values) else NOTHING
 
 
 def proportion(hits: int, n: int) -> Estimate:
@@ -104,11 +104,16 @@ def clustered(hits: npt.ArrayLike, sizes: npt.ArrayLike, *, seed: int = 0) -> Es
     return Estimate(value, min(float(low), value), max(float(high), value), total)
 
 
-def difference(new: Estimate, old: Estimate) -> tuple[float, float]:
-    """Return the interval of ``new - old`` from those of both (Newcombe's method)."""
+def difference(new: Estimate, old: Estimate, *, widen: float = 1.0) -> tuple[float, float]:
+    """Return the interval of ``new - old`` from those of both (Newcombe's method).
+
+    Args:
+        new, old: The figures.
+        widen: Factor on the widths, where many figures are compared at once.
+    """
     if not (new.is_measured and old.is_measured):
         return -inf, inf
     gap = new.value - old.value
     below = math.hypot(new.value - new.low, old.high - old.value)
     above = math.hypot(new.high - new.value, old.value - old.low)
-    return gap - below, gap + above
+    return gap - widen * below, gap + widen * above

@@ -9,11 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from reflex_ros.analysis.collect import IMAGES, Recorded, collect, read_settings
+from reflex_ros.analysis.collect import (
+    IMAGES,
+    Recorded,
+    collect,
+    header_stamp,
+    read_settings,
+)
 from reflex_ros.analysis.source import Source, open_source
 from reflex_ros.bag import values
 from reflex_ros.bag.run_folder import RunFolder
-from reflex_ros.core.clock import MS
+from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.ledger import LedgerReader, RecordArray, to_records
 from reflex_ros.core.types import JOINT_NAMES, ByteArray, ChunkTrace, SimEvent, StallEvent
@@ -21,6 +27,8 @@ from reflex_ros.core.types import JOINT_NAMES, ByteArray, ChunkTrace, SimEvent, 
 REACTION_EVENTS = ('jump',)
 """Simulated events that the policy is meant to react to."""
 DEFAULT_PERIOD_NS = 20 * MS
+RECEIPT_NS = 2 * S
+"""A frame is received at most so long after its stamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +74,18 @@ class RecordedRun:
         """Length of the ticks."""
         return int(self.records['count'].sum()) * self.period_ns / 1e9
 
+    @property
+    def execute_steps(self) -> int | None:
+        """Rows used of a chunk, as the first recorded one says."""
+        return self.recorded.execute_steps
+
     def frames(self, wanted_ns: set[int], topic: str) -> Iterator[tuple[int, ByteArray]]:
         """Yield (ROS time, ``uint8[H, W, 3]``) of the recorded frames with these stamps."""
-        from reflex_ros.analysis.collect import header_stamp
-
+        if not wanted_ns:
+            return
+        span = {'start_ns': min(wanted_ns) - RECEIPT_NS, 'stop_ns': max(wanted_ns) + RECEIPT_NS}
         for source in self.sources:
-            for message in source.messages(lambda name, _: name == topic):
+            for message in source.messages(lambda name, _: name == topic, **span):
                 try:
                     if (stamp_ns := header_stamp(message.data)) in wanted_ns:
                         image = values.image(source.decode(message))

@@ -41,6 +41,7 @@ class Source:
     types: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     _is_whole: bool = True
+    _reader: BagReader | None = None
     _store: Any = None
 
     def note(self, text: str) -> None:
@@ -48,12 +49,18 @@ class Source:
         if text not in self.notes:
             self.notes.append(text)
 
-    def messages(self, wanted: Callable[[str, str], bool]) -> Iterator[BagMessage]:
+    def messages(self, wanted: Callable[[str, str], bool], *, start_ns: int | None = None,
+                 stop_ns: int | None = None) -> Iterator[BagMessage]:
         """Yield the messages of the topics for which ``wanted(topic, type)`` holds.
 
         Ends early where the file is damaged, with a note.
+
+        Args:
+            wanted: Which topics.
+            start_ns, stop_ns: Receipt from and before, ROS time; a damaged bag is read whole.
         """
-        rows = self._read(wanted) if self._is_whole else self._salvage(wanted)
+        rows = (self._read(wanted, start_ns, stop_ns) if self._is_whole
+                else self._salvage(wanted))
         count = 0
         try:
             for message in rows:
@@ -68,14 +75,23 @@ class Source:
         Raises:
             Exception: Whatever the library says of damaged bytes.
         """
+        if self._reader is not None:
+            return self._reader.decode(message)
         return self._store.deserialize_cdr(message.data, message.type)
 
-    def _read(self, wanted: Callable[[str, str], bool]) -> Iterator[BagMessage]:
-        with BagReader(self.path) as reader:
-            self._store = typestore_of((i.type, i.definition) for i in reader.topics.values())
-            names = [n for n, i in reader.topics.items() if wanted(n, i.type)]
-            if names:
-                yield from reader.messages(*names)
+    def close(self) -> None:
+        """Close the files; the next pass opens them again."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _read(self, wanted: Callable[[str, str], bool], start_ns: int | None,
+              stop_ns: int | None) -> Iterator[BagMessage]:
+        if self._reader is None:
+            self._reader = BagReader(self.path)
+        names = [n for n, i in self._reader.topics.items() if wanted(n, i.type)]
+        if names:
+            yield from self._reader.messages(*names, start_ns=start_ns, stop_ns=stop_ns)
 
     def _salvage(self, wanted: Callable[[str, str], bool]) -> Iterator[BagMessage]:
         for path in storage_files(self.path):
@@ -108,9 +124,9 @@ def open_source(path: Path | str) -> Source:
     _check_version(path)
     source = Source(path)
     try:
-        with BagReader(path) as reader:
-            source.types = {name: info.type for name, info in reader.topics.items()}
-            source.counts = {name: info.messages for name, info in reader.topics.items()}
+        source._reader = reader = BagReader(path)
+        source.types = {name: info.type for name, info in reader.topics.items()}
+        source.counts = {name: info.messages for name, info in reader.topics.items()}
     except Exception as error:  # damaged metadata or index: read what is whole
         source._is_whole = False
         source.note(f'{path.name}: damaged or incomplete, read as far as it is whole: '

@@ -30,6 +30,7 @@ EXPECTED = frozenset({Cause.OPERATOR, Cause.INSTRUCTION, Cause.SYNC_WAIT, Cause.
 _FAULT_CODES = tuple(i for i, cause in enumerate(CAUSE_CODES) if cause not in EXPECTED)
 LEAST_WAIT_MS = 0.5
 MOST_REJECTED = 2
+ONSET_TICKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def find_stalls(run: RecordedRun) -> tuple[Stall, ...]:
     """Return the stalls, stops and holds of a run since its first ``tracking`` tick."""
     stalled = _is_stalled(run.records)
     found: list[Stall] = []
-    for first, last in _runs(_kinds(run.records, stalled)):
+    for first, last in _with_onsets(_runs(_kinds(run.records, stalled))):
         found.append(_stall(run, first, last, stalled=stalled, number=len(found) + 1))
     return tuple(found)
 
@@ -143,6 +144,17 @@ def _runs(kinds: npt.NDArray[np.int8]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in zip(starts, ends, strict=True) if len(kinds) and kinds[a]]
 
 
+def _with_onsets(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join a short hold and what directly follows it: a lost arm holds before it stops."""
+    joined: list[tuple[int, int]] = []
+    for first, last in runs:
+        if joined and joined[-1][1] == first - 1 and first - joined[-1][0] <= ONSET_TICKS:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    return joined
+
+
 def _stall(run: RecordedRun, first: int, last: int, *, stalled: npt.NDArray[np.bool_],
            number: int) -> Stall:
     part = run.records[first : last + 1]
@@ -159,7 +171,8 @@ def _stall(run: RecordedRun, first: int, last: int, *, stalled: npt.NDArray[np.b
         duration_ms=(end_ns - start_ns) / MS, stamp_ns=int(part['stamp_ns'][0]),
         ticks=int(part['count'].sum()), cause=CAUSE_CODES[int(weights.argmax())], causes=causes,
         stalled_ticks=int(part['count'][stalled[first : last + 1]].sum()),
-        is_stop=int(part['verdict'][0]) == VERDICT_CODES.index(Verdict.STOPPED), lasted=lasted,
+        is_stop=bool((part['verdict'] == VERDICT_CODES.index(Verdict.STOPPED)).any()),
+        lasted=lasted,
         text=_text(run, int(part['index'][0])), ended_by=ending.chunk_id if ending else 0,
         chains=tuple(_chain(t, start_ns, offset_ns) for t in (
             *_rejected(run.traces, start_ns, end_ns, offset_ns), *([ending] if ending else []))),
