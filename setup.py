@@ -18,6 +18,7 @@ setup(
         (SHARE, ['package.xml']),
         (f'{SHARE}/launch', sorted(glob('launch/*.py'))),
         (f'{SHARE}/config', sorted(glob('config/*.yaml'))),
+        (f'{SHARE}/config/faults', sorted(glob('config/faults/*.yaml'))),
         (f'{SHARE}/config/robots', sorted(glob('config/robots/*.yaml'))),
     ],
 )
