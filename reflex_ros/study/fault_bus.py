@@ -6,6 +6,7 @@ a fault is the same every time. What reaches the arm is decoded here by the simu
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -186,7 +187,9 @@ class VirtualLink:
         piper = sdk.C_PiperInterface_V2(
             f'virtual{next(self._numbers)}', judge_flag=False, can_auto_init=False,
             logger_level=sdk.LogLevel.CRITICAL)
-        piper.CreateCanBus(CHANNEL, bustype='virtual', judge_flag=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', DeprecationWarning)
+            piper.CreateCanBus(CHANNEL, bustype='virtual', judge_flag=False)
         can_bus = piper.GetCanBus()
         status = can_bus.CAN_STATUS
 

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reflex_ros.arm.protocol import Arm
+    from reflex_ros.core.probe import Probe
     from reflex_ros.core.types import ControlTick, FloatArray, Reply
     from reflex_ros.sim.faults import FaultScript
+    from reflex_ros.stages.models import InferRequest
 
 LIMITS = {'safety.speed_scale': 1.0, 'run.autostart': True}
 """The limits of ``config/robots/piper.yaml``, unscaled: the widest that an arm is ever given."""
@@ -63,6 +65,30 @@ class RigOptions:
     cameras: tuple[str, ...] = ('main',)
 
 
+class FaultyOracle(OraclePolicy):
+    """The oracle behind a ring that can be lost.
+
+    Attributes:
+        is_ring_alive: What it says of the ring. gone: How many of the next blocks are gone before
+            they are read.
+    """
+
+    is_ring_alive = True
+    gone = 0
+
+    @property
+    def ring_ok(self) -> bool:
+        """Return whether the ring's writer lives."""
+        return self.is_ring_alive
+
+    def infer(self, request: InferRequest, probe: Probe) -> FloatArray | None:
+        """Return the oracle's chunk, None for a block that is gone."""
+        if self.gone:
+            self.gone -= 1
+            return None
+        return super().infer(request, probe)
+
+
 class FaultRig:
     """One run: simulated world, emulated arm, real driver, bridge, encoder and policy.
 
@@ -79,6 +105,7 @@ class FaultRig:
         self.limits = limits_from(params)
         self.world = World('follow', seed=options.seed)
         self.bus: VirtualBus
+        self.model = FaultyOracle(make_chunk_expert)
         config = VirtualConfig(
             bridge=replace(bridge_config(params, policy='oracle'), instruction='follow',
                            **options.bridge),
@@ -86,7 +113,7 @@ class FaultRig:
             costs=constant_costs(encode=5.0, denoise=15.0),
             duration_ns=round(options.duration_s * S))
         self.run = VirtualRun(
-            config, world=self.world, limits=self.limits, model=OraclePolicy(make_chunk_expert),
+            config, world=self.world, limits=self.limits, model=self.model,
             render=options.render, make_arm=self._make_arm)
         self.period_ns = config.bridge.period_ns
         self.replies: list[Reply] = []
@@ -106,17 +133,19 @@ class FaultRig:
 
     def hold(self) -> None:
         """Let the operator hold."""
-        self._reply(self.run.bridge.hold(self.run.clock.now()))
+        self.reply(self.run.bridge.hold(self.run.clock.now()))
 
     def resume(self) -> None:
         """Let the operator resume."""
-        self._reply(self.run.bridge.resume(self.run.clock.now()))
+        self.reply(self.run.bridge.resume(self.run.clock.now()))
         if self.replies[-1].accepted:
             self._restarts.append(len(self.bus.received.times_ns))
 
     def recover(self, *, arm_supported: bool = False) -> None:
         """Let the operator recover; blocks in virtual time while the ticks go on."""
+        self._restarts.append(len(self.bus.received.times_ns))
         self.replies.append(self.run.bridge.recover(arm_supported=arm_supported))
+        self._restarts.append(len(self.bus.received.times_ns))
 
     # ---- the run -----------------------------------------------------------------------------
 
@@ -211,7 +240,8 @@ class FaultRig:
         return PiperDriver(config, TimelineClock(run.timeline, run.clock),
                            make_link=partial(VirtualLink, bus=self.bus))
 
-    def _reply(self, answer: tuple[Reply, tuple]) -> None:
+    def reply(self, answer: tuple[Reply, tuple]) -> None:
+        """Note the answer of a service and deliver its outputs."""
         reply, outputs = answer
         self.replies.append(reply)
         self.run.publish(outputs)

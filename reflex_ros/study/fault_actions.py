@@ -1,0 +1,448 @@
+"""How the faults of the matrix are put into a running loop, each as a function of the rig."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reflex_ros.core.clock import MS, Instant, S
+from reflex_ros.core.types import ActionChunk, KvBlock, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reflex_ros.core.types import FloatArray, Frame
+    from reflex_ros.study.fault_rig import FaultRig
+
+    Act = Callable[[FaultRig], object]
+    Edit = Callable[[ActionChunk], ActionChunk]
+
+NEVER_NS = 10**15
+_RANDOM = np.random.default_rng(0)
+
+
+def _later(rig: FaultRig, delay_s: float, action: Callable[[], object]) -> None:
+    run = rig.run
+    run.timeline.at(run.clock.mono_ns() + round(delay_s * S), action)
+
+
+def from_first(act: Act) -> Act:
+    """Mark what is broken from the first tick on."""
+    act.is_from_first = True
+    return act
+
+
+# ---- cameras ---------------------------------------------------------------------------------
+
+
+def cameras(change: Callable[[int, Frame], Frame | None]) -> Act:
+    """Return what lets ``change`` edit every frame; None drops it."""
+    def act(rig: FaultRig) -> None:
+        encoder, number = rig.run.encoder, 0
+        on_frame = encoder.on_frame
+
+        def changed(frame: Frame) -> None:
+            nonlocal number
+            number += 1
+            edited = change(number, frame)
+            if edited is not None:
+                on_frame(edited)
+
+        encoder.on_frame = changed
+    return act
+
+
+def camera_pause(seconds: float) -> Act:
+    """Return what drops all frames for a time."""
+    def act(rig: FaultRig) -> None:
+        on_frame = rig.run.encoder.on_frame
+        cameras(lambda number, frame: None)(rig)
+        _later(rig, seconds, lambda: setattr(rig.run.encoder, 'on_frame', on_frame))
+    return act
+
+
+def stamp_shift(seconds: float, camera: str = '') -> Act:
+    """Return what shifts the stamps of one or all cameras."""
+    def change(number: int, frame: Frame) -> Frame:
+        if camera and frame.camera != camera:
+            return frame
+        return replace(frame, stamp_ns=frame.stamp_ns + round(seconds * S))
+    return cameras(change)
+
+
+def noise(camera: str) -> np.ndarray:
+    """Return a picture that no other equals."""
+    del camera
+    return _RANDOM.integers(0, 256, (4, 4, 3), np.uint8)
+
+
+def freeze_camera(rig: FaultRig) -> None:
+    """Repeat one picture for ever, with new stamps."""
+    picture = np.zeros((4, 4, 3), np.uint8)
+    cameras(lambda number, frame: replace(frame, image=picture))(rig)
+
+
+def repeat_frames(rig: FaultRig) -> None:
+    """Deliver every frame twice."""
+    on_frame = rig.run.encoder.on_frame
+    rig.run.encoder.on_frame = lambda frame: (on_frame(frame), on_frame(frame))
+
+
+# ---- clocks ----------------------------------------------------------------------------------
+
+
+def step_clock(seconds: float) -> Act:
+    """Return what steps ROS time once."""
+    return lambda rig: rig.run.clock.step_stamp(round(seconds * S))
+
+
+def shake_clock(seconds: float, times: int) -> Act:
+    """Return what steps ROS time to and fro every 100 ms."""
+    def act(rig: FaultRig) -> None:
+        for n in range(times):
+            step_ns = round(seconds * S) * (-1) ** n
+            _later(rig, 0.1 * n, lambda step_ns=step_ns: rig.run.clock.step_stamp(step_ns))
+    return act
+
+
+def drift_clock(seconds: float, times: int) -> Act:
+    """Return what lets ROS time run ahead, a little every 20 ms."""
+    def act(rig: FaultRig) -> None:
+        for n in range(times):
+            _later(rig, 0.02 * n, lambda: rig.run.clock.step_stamp(round(seconds * S)))
+    return act
+
+
+def simulated_back(seconds: float) -> Act:
+    """Return what sets simulated time back, as a restarted simulation does."""
+    def act(rig: FaultRig) -> None:
+        rig.run.clock.step_stamp(-round(seconds * S))
+        rig.run.encoder.restart_time()
+        rig.run.policy.restart_time()
+    return act
+
+
+# ---- processes -------------------------------------------------------------------------------
+
+
+def _worker(rig: FaultRig, name: str):
+    return rig.run.policy_worker if name == 'policy' else rig.run.encoder_worker
+
+
+def kill(name: str, *, for_s: float = 0.0) -> Act:
+    """Return what ends a node, for a time or for good."""
+    def act(rig: FaultRig) -> None:
+        worker = _worker(rig, name)
+        worker.is_dead = True
+
+        def revive() -> None:
+            worker.is_dead = worker.is_busy = False
+            worker.poke()
+
+        if for_s:
+            _later(rig, for_s, revive)
+    return act
+
+
+def never(name: str) -> Act:
+    """Return what lets a node never have lived."""
+    def act(rig: FaultRig) -> None:
+        _worker(rig, name).is_dead = True
+    return from_first(act)
+
+
+def hang(name: str) -> Act:
+    """Return what lets a node be busy for ever, still giving signs of life."""
+    def act(rig: FaultRig) -> None:
+        worker = _worker(rig, name)
+        worker.is_busy = True
+        worker._finish = lambda outputs: None
+        stage = rig.run.policy if name == 'policy' else rig.run.encoder
+        stage.begin(rig.run.clock.now())
+    return act
+
+
+def late_tick(seconds: float) -> Act:
+    """Return what runs one tick late."""
+    def act(rig: FaultRig) -> None:
+        step = rig.run.bridge.step
+
+        def late(now, due_ns, index):
+            rig.run.bridge.step = step
+            delay_ns = round(seconds * S)
+            return step(Instant(now.mono_ns + delay_ns, now.stamp_ns + delay_ns), due_ns, index)
+
+        rig.run.bridge.step = late
+    return act
+
+
+def skip_ticks(number: int) -> Act:
+    """Return what lets the loop miss some ticks."""
+    def act(rig: FaultRig) -> None:
+        step, left = rig.run.bridge.step, number
+
+        def skipping(now, due_ns, index):
+            nonlocal left
+            if left:
+                left -= 1
+                return ()
+            rig.run.bridge.step = step
+            return step(now, due_ns, index)
+
+        rig.run.bridge.step = skipping
+    return act
+
+
+def stop(rig: FaultRig) -> None:
+    """Ask the bridge to stop, as its supervisor does before it ends it."""
+    rig.run.bridge.request_stop(rig.run.clock.now())
+
+
+# ---- ring ------------------------------------------------------------------------------------
+
+
+def lose_ring(for_s: float | None) -> Act:
+    """Return what lets the ring behind the policy be lost, for good with None."""
+    def act(rig: FaultRig) -> None:
+        rig.model.is_ring_alive, rig.model.gone = False, NEVER_NS
+        if for_s is not None:
+            _later(rig, for_s, lambda: _ring_back(rig))
+    return act
+
+
+def _ring_back(rig: FaultRig) -> None:
+    rig.model.is_ring_alive, rig.model.gone = True, 0
+
+
+def lose_encoder_ring(rig: FaultRig) -> None:
+    """Let the encoder lose its ring and make no more blocks."""
+    rig.run.encoder.ring_ok = False
+    rig.run.encoder.is_due = lambda: False
+
+
+def lose_blocks(number: int) -> Act:
+    """Return what lets the next blocks be gone before they are read."""
+    return lambda rig: setattr(rig.model, 'gone', number)
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _deliver(rig: FaultRig, kind: type, change: Callable[[object, Callable], object], *,
+             for_s: float = 0.0) -> None:
+    deliver = rig.run._deliver
+    if for_s:
+        _later(rig, for_s, lambda: setattr(rig.run, '_deliver', deliver))
+
+    def changed(value: object) -> None:
+        if isinstance(value, kind):
+            change(value, deliver)
+        else:
+            deliver(value)
+
+    rig.run._deliver = changed
+
+
+def chunks(edit: Edit, *, from_start: bool = False) -> Act:
+    """Return what edits every chunk on its way to the bridge."""
+    def act(rig: FaultRig) -> None:
+        _deliver(rig, ActionChunk, lambda chunk, deliver: deliver(edit(chunk)))
+    return from_first(act) if from_start else act
+
+
+def lose_chunks(rig: FaultRig) -> None:
+    """Lose every chunk."""
+    _deliver(rig, ActionChunk, lambda chunk, deliver: None)
+
+
+def repeat_chunks(rig: FaultRig) -> None:
+    """Deliver every chunk twice."""
+    _deliver(rig, ActionChunk, lambda chunk, deliver: (deliver(chunk), deliver(chunk)))
+
+
+def delay_chunks(seconds: float, for_s: float) -> Act:
+    """Return what delivers every chunk later, for a time."""
+    def act(rig: FaultRig) -> None:
+        _deliver(rig, ActionChunk, for_s=for_s, change=lambda chunk, deliver: _later(
+            rig, seconds, lambda: deliver(chunk)))
+    return act
+
+
+def lose_blocks_on_way(rig: FaultRig) -> None:
+    """Lose every block."""
+    _deliver(rig, KvBlock, lambda block, deliver: None)
+
+
+def lose_plans(for_s: float) -> Act:
+    """Return what loses every plan for a time."""
+    return lambda rig: _deliver(rig, Plan, lambda plan, deliver: None, for_s=for_s)
+
+
+def _positions(change: Callable[[FloatArray], object]) -> Edit:
+    def edit(chunk: ActionChunk) -> ActionChunk:
+        positions = chunk.positions.copy()
+        changed = change(positions)
+        return replace(chunk, positions=positions if changed is None else changed)
+    return edit
+
+
+def _put(row: int, joint: int, value: float) -> Edit:
+    return _positions(lambda p: p.__setitem__((row, joint), value))
+
+
+nan = _put(3, 2, np.nan)
+infinite = _put(4, 6, np.inf)
+
+
+def permuted(chunk: ActionChunk) -> ActionChunk:
+    """Name the joints in another order."""
+    return replace(chunk, joint_names=chunk.joint_names[::-1])
+
+
+def six_joints(chunk: ActionChunk) -> ActionChunk:
+    """Leave the gripper out."""
+    return replace(chunk, positions=chunk.positions[:, :6])
+
+
+def other_epoch(chunk: ActionChunk) -> ActionChunk:
+    """Let it belong to the epoch before."""
+    return replace(chunk, epoch=chunk.epoch - 1)
+
+
+def repeated_id(chunk: ActionChunk) -> ActionChunk:
+    """Use one id again and again."""
+    return replace(chunk, chunk_id=1)
+
+
+def shifted(seconds: float) -> Edit:
+    """Return what moves row 0 in time."""
+    return lambda chunk: replace(chunk, step0_at_ns=chunk.step0_at_ns + round(seconds * S))
+
+
+def old(chunk: ActionChunk) -> ActionChunk:
+    """Let its oldest frame be a second older."""
+    return replace(chunk, oldest_stamp_ns=chunk.oldest_stamp_ns - S)
+
+
+def moved(rad: float) -> Edit:
+    """Return what moves the joints of every row."""
+    offset = np.array([rad] * 6 + [0.0])
+    return _positions(lambda p: p + offset)
+
+
+def degrees(chunk: ActionChunk) -> ActionChunk:
+    """Give the joints in degrees."""
+    return _positions(lambda p: np.hstack([np.degrees(p[:, :6]) + 60.0, p[:, 6:]]))(chunk)
+
+
+def open_share(chunk: ActionChunk) -> ActionChunk:
+    """Give the gripper as a share of its opening."""
+    return _positions(lambda p: np.hstack([p[:, :6], np.full((len(p), 1), 0.8)]))(chunk)
+
+
+def _add(chunk: ActionChunk, rows: FloatArray) -> ActionChunk:
+    offset = np.zeros_like(chunk.positions)
+    offset[:, :6] = rows[:, None]
+    return replace(chunk, positions=chunk.positions + offset)
+
+
+def step_inside(chunk: ActionChunk) -> ActionChunk:
+    """Step by 0.3 rad in the middle."""
+    return _add(chunk, np.where(np.arange(len(chunk.positions)) >= 8, 0.3, 0.0))
+
+
+def shaking(chunk: ActionChunk) -> ActionChunk:
+    """Shake by 0.01 rad either way every row, in step with the clock."""
+    first = chunk.step0_at_ns // chunk.step_period_ns
+    return _add(chunk, 0.01 * (-1.0) ** (first % 2 + np.arange(len(chunk.positions))))
+
+
+def runaway(chunk: ActionChunk) -> ActionChunk:
+    """Let joint 1 run away, at 1.2 rad/s, past the end of its range."""
+    positions = chunk.positions.copy()
+    positions[:, 0] += np.linspace(0.0, 1.2, len(positions))
+    return replace(chunk, positions=positions)
+
+
+# ---- bus -------------------------------------------------------------------------------------
+
+
+def fill_bus(seconds: float) -> Act:
+    """Return what lets the bus take no frames for a time."""
+    def act(rig: FaultRig) -> None:
+        rig.bus.is_full = True
+        _later(rig, seconds, lambda: setattr(rig.bus, 'is_full', False))
+    return act
+
+
+def close_connection(rig: FaultRig) -> None:
+    """Close the connection to the server."""
+    assert rig.bus.link is not None
+    rig.bus.link.lose('the server closed the connection')
+
+
+# ---- operator --------------------------------------------------------------------------------
+
+
+def hold(rig: FaultRig) -> None:
+    """Hold."""
+    rig.hold()
+
+
+def hold_while_hung(rig: FaultRig) -> None:
+    """Hold while the policy hangs."""
+    hang('policy')(rig)
+    rig.hold()
+
+
+def hold_and_resume(seconds: float) -> Act:
+    """Return what holds and resumes after a time."""
+    def act(rig: FaultRig) -> None:
+        rig.hold()
+        _later(rig, seconds, rig.resume)
+    return act
+
+
+def hold_in_ramp(rig: FaultRig) -> None:
+    """Hold, resume, and hold again in the ramp."""
+    hold_and_resume(1.0)(rig)
+    _later(rig, 1.2, rig.hold)
+
+
+def hold_and_resume_in_turns(rig: FaultRig) -> None:
+    """Hold and resume ten times each."""
+    for n in range(20):
+        _later(rig, 0.1 * n, rig.hold if n % 2 == 0 else rig.resume)
+
+
+def instruct(rig: FaultRig) -> None:
+    """Give another instruction."""
+    rig.reply(rig.run.bridge.set_instruction('follow the ball', rig.run.clock.now()))
+
+
+def push_and_resume(rig: FaultRig) -> None:
+    """Hold, let somebody push the arm aside, and resume where it is."""
+    rig.hold()
+
+    def push() -> None:
+        firmware = rig.bus.emulator.firmware
+        firmware.target_rad[0] = firmware.target_rad[0] + 0.4
+
+    def keep_pushing() -> None:
+        firmware = rig.bus.emulator.firmware
+        move = firmware.move_joints
+        pose = list(firmware.target_rad)
+        pose[0] += 0.4
+
+        def pushed(message) -> None:
+            move(message)
+            firmware.target_rad[0] = pose[0]
+
+        firmware.move_joints = pushed
+        _later(rig, 1.0 - MS / S, lambda: setattr(firmware, 'move_joints', move))
+
+    push()
+    _later(rig, 0.5, keep_pushing)
+    _later(rig, 1.49, rig.resume)
