@@ -23,11 +23,13 @@ from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.param_table import BRIDGE, ENCODER, PARAMS, POLICY, RECORDER, SIMULATOR
 from reflex_ros.core.params import to_markdown
 from reflex_ros.doctor.registry import CHECKS
+from reflex_ros.report import arm_tables
 from reflex_ros.study.results import newest
 from reflex_ros.study.stability_report import stability_lines
+from reflex_ros.study.tick_report import tick_lines
 
 ROOT = Path(__file__).resolve().parents[1]
-MARKED = ('README.md', 'docs/doctor.md', 'docs/faults.md', 'docs/stability.md')
+MARKED = ('README.md', 'docs/arm.md', 'docs/doctor.md', 'docs/faults.md', 'docs/stability.md')
 MARKER = re.compile(
     r'(?P<open><!-- (?P<kind>figure|table): (?P<name>[\w-]+)(?: file=(?P<file>\S+))? -->\n)'
     r'.*?(?P<close><!-- end -->\n)',
@@ -220,6 +222,7 @@ FIGURES: Mapping[str, tuple[Draw, str]] = {
     'tiny-success': (tiny_success, 'python -m reflex_ros.study.tiny_table'),
     'demo-liveness': (demo_liveness, 'python bench/demo_liveness.py'),
     'norm-stability': (stability_lines, 'python bench/stability.py'),
+    'tick': (tick_lines, 'python bench/tick.py'),
     'policy-bench': (policy_bench, 'python bench/policy.py'),
 }
 """How each figure is drawn, and the command that measures it."""
@@ -271,7 +274,16 @@ def idle_parameters(root: Path) -> list[str]:
     return [f'These parameters are checked but have no effect yet: {names}.']
 
 
+def arm_table(make: Callable[[Path], list[list[str]]]) -> Callable[[Path], list[str]]:
+    """Return the table of rows whose first is the head."""
+    return lambda root: _table(make(root)[0], make(root)[1:])
+
+
 TABLES: Mapping[str, Callable[[Path], list[str]]] = {
+    'arm-ids': arm_table(arm_tables.ids),
+    'arm-limits': arm_table(arm_tables.limits),
+    'arm-states': arm_table(arm_tables.states),
+    'arm-watchdogs': arm_table(arm_tables.watchdogs),
     'arm-faults': fault_table,
     'doctor-checks': doctor_checks,
     'idle-parameters': idle_parameters,

@@ -77,6 +77,32 @@ def only_this_host(tmp_path_factory):
     assert not attempts, f'somebody tried to reach another host:\n{attempts}'
 
 
+@pytest.fixture(scope='session', autouse=True)
+def only_allowed_frames(tmp_path_factory, only_this_host):
+    """Fail the run if a simulated arm of any run folder was sent a frame off the allow-list."""
+    yield
+    found = forbidden_frames(tmp_path_factory.getbasetemp())
+    assert not found, 'frames that must never leave:\n' + '\n'.join(found)
+
+
+def forbidden_frames(folder):
+    """Return the frames in the taps under a folder that the driver must never send."""
+    from reflex_ros.arm.wire import Frame, is_forbidden
+    from reflex_ros.sim.can_tap import read_tap
+
+    found = []
+    for path in sorted(folder.rglob('can_tap.bin')):
+        kinds = {(int(r['can_id']), bytes(r['data'])) for r in read_tap(path)[1]
+                 if int(r['can_id']) not in POSES}
+        found += [f'{path}: 0x{can_id:X} {data.hex()}' for can_id, data in sorted(kinds)
+                  if is_forbidden(Frame(can_id, data))]
+    return found
+
+
+POSES = (0x155, 0x156, 0x157)
+"""Joint targets: always allowed, and most of a tap."""
+
+
 def load_guard(folder):
     """Install the hook in this process; it stays, as audit hooks do."""
     spec = importlib.util.spec_from_file_location('reflex_guard', folder / 'sitecustomize.py')

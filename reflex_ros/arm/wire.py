@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import re
 import struct
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 JOINTS = 6
 
@@ -49,6 +50,21 @@ COMMAND_IDS = frozenset({
 
 LEADER_IDS = frozenset({*range(0x3A0, 0x3B0), *range(0x2B1, 0x2B9), *range(0x2C1, 0x2C9)})
 """Ids seen from an arm in leader mode or with shifted feedback."""
+
+ALLOWED: Mapping[int, str] = MappingProxyType({
+    MODE: 'CAN control, joint position mode and speed; no other mode',
+    JOINT_12: 'targets of joint1 and joint2',
+    JOINT_34: 'targets of joint3 and joint4',
+    JOINT_56: 'targets of joint5 and joint6',
+    GRIPPER: 'target and torque bound of the gripper; never its zero',
+    MOTOR_POWER: 'power of one joint on; off only at a confirmed request',
+    JOINT_CONFIG: 'clear errors; never zero or acceleration',
+    ESTOP: 'reset, only at a confirmed request; no teaching',
+    QUERY_LIMITS: 'ask for range, speed and acceleration of a joint',
+    QUERY_PARAMETERS: 'ask for the range of the gripper; sets nothing',
+    FIRMWARE: 'ask for the firmware version',
+})
+"""Every id that may leave, with the only content that it may have. None of them is stored."""
 
 CONTROL_STANDBY, CONTROL_CAN, CONTROL_TEACH, CONTROL_LEADER = 0, 1, 2, 6
 MOVE_JOINT = 1
@@ -216,8 +232,7 @@ def is_forbidden(frame: Frame) -> bool:
         return any(data[1:4])
     if can_id == ESTOP:
         return data[1] != 0 or data[2] != 0
-    allowed = (JOINT_12, JOINT_34, JOINT_56, MOTOR_POWER, QUERY_LIMITS, FIRMWARE)
-    return can_id not in allowed
+    return can_id not in ALLOWED
 
 
 def decode_status(data: bytes) -> Status:

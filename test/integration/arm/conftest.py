@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from reflex_ros.arm import wire
 from reflex_ros.arm.config import DriverConfig
 from reflex_ros.arm.driver import PiperDriver
 from reflex_ros.arm.protocol import Arm
@@ -34,6 +35,10 @@ class Bus:
     @property
     def commands(self):
         return [(r.can_id, r.data) for r in self.server.tap.recent()][self._since:]
+
+    def tap(self):
+        """Return everything that arrived, whatever a test has forgotten."""
+        return [(r.can_id, r.data) for r in self.server.tap.recent()]
 
     def forget(self):
         """Let ``commands`` start here."""
@@ -63,6 +68,9 @@ def serve():
     yield make
     for server in servers:
         server.stop()
+    forbidden = [frame for server in servers for frame in server.tap()
+                 if wire.is_forbidden(wire.Frame(*frame))]
+    assert not forbidden, 'frames that must never leave the driver'
 
 
 @pytest.fixture
