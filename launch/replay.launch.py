@@ -14,7 +14,7 @@ from launch import LaunchDescription
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.bringup.graph import suite
 from reflex_ros.bringup.launching import argument, graph_actions
-from reflex_ros.bringup.replay import ReplaySpec, open_source
+from reflex_ros.bringup.replay_input import ReplaySpec, open_source
 from reflex_ros.bringup.replay_nodes import node_parameters
 from reflex_ros.bringup.settings import parse_overrides
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil, degrees, isnan
 from typing import TYPE_CHECKING, Any, cast
 
-from reflex_ros.bringup.replay import ReplaySpec, open_source, replay
+from reflex_ros.bringup.replay import replay
+from reflex_ros.bringup.replay_input import ReplaySpec, open_source
 from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.feasible import Choice, Timing, feasible_steps, problems
@@ -20,13 +21,15 @@ from reflex_ros.core.types import Mode, StateSource, Stitch
 from reflex_ros.stages.build import execute_steps_from, state_source_from, switches_from
 
 if TYPE_CHECKING:
-    from reflex_ros.bringup.replay import Replayed, Source
+    from reflex_ros.bringup.replay_figures import Replayed
+    from reflex_ros.bringup.replay_input import Source
     from reflex_ros.core.param_table import Value
 
 STALL_TIE = 0.001
-"""Stall ratios closer than this are equal; then the faster reaction wins."""
-MS_TIE = 5.0
-"""Reactions closer than this are equal; then the smaller seam wins."""
+"""Stall ratios closer than this are equal; then the faster reaction counts. Reactions less than a
+row apart are equal, since commands come in rows; then the smaller seam counts."""
+SEAM_TIE = 0.1
+"""Share by which another setting's seam must be smaller to be worth a change."""
 AGE_BOUND_S = 10.0
 
 
@@ -69,13 +72,12 @@ class Option:
 
     @property
     def score(self) -> tuple[float, float, float]:
-        """Return stalls, reaction and seam, rounded to what counts as a difference."""
+        """Return stalls, reaction (ms) and seam (rad)."""
         assert self.done is not None
         after = self.done.replayed
         reaction = after.summary.observation_to_command['p95']
-        seam = after.seam_rad['p95']
-        return (round(_or_worst(after.summary.stall_ratio) / STALL_TIE),
-                round(_or_worst(reaction) / MS_TIE), _or_worst(seam))
+        return (_or_worst(after.summary.stall_ratio), _or_worst(reaction),
+                _or_worst(after.seam_rad['p95']))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,7 @@ def advise(spec: ReplaySpec, *, said: Callable[[str], None] | None = None) -> Ad
     options = [option if option.why_not else _run(option, spec, None, said)
                for option in _options(source, measured)]
     usable = [option for option in (base, *options) if option.done is not None]
-    best = min(usable, key=lambda option: option.score)
-    if best.score == base.score:
-        best = base
+    best = choose(base, usable, row_ms=measured.step_ns / MS)
     params = {**source.values, **best.overrides}
     timing = measured.timing(cast('float', params['safety.max_observation_age_s']),
                              state_source_from(params))
@@ -131,6 +131,17 @@ def advise(spec: ReplaySpec, *, said: Callable[[str], None] | None = None) -> Ad
         replan_hz=1e9 / (max(steps, timing.delay_rows) * measured.step_ns),
         notes=tuple(_notes(measured, timing, steps)),
     )
+
+
+def choose(base: Option, usable: Sequence[Option], *, row_ms: float) -> Option:
+    """Return the best of options: stalls first, then reaction, then seams; the base in a tie."""
+    for figure, tie in ((0, STALL_TIE), (1, row_ms)):
+        least = min(option.score[figure] for option in usable)
+        usable = [option for option in usable if option.score[figure] <= least + tie]
+    best = min(usable, key=lambda option: option.score[2])
+    is_tied = any(option is base for option in usable) and (
+        best.score[2] >= (1 - SEAM_TIE) * base.score[2])
+    return base if is_tied else best
 
 
 def _run(option: Option, spec: ReplaySpec, source: Source | None,
@@ -292,6 +303,6 @@ def _verdict(advice: Advice) -> list[str]:
     lines = [f'overlap: start the next inference {advice.overlap_steps} rows before the end; a '
              f'chunk needs {advice.horizon} rows; {advice.replan_hz:.1f} chunks a second']
     if best is advice.recorded:
-        return ['keep the recorded settings: no other was better by more than the ties', *lines]
+        return ['keep the recorded settings: none was a row faster or a tenth smoother', *lines]
     flags = ' '.join(f'-p {name}:={value}' for name, value in best.overrides.items())
     return [f'use {best.name}: {flags}', *lines]

@@ -10,7 +10,7 @@ from reflex_ros.bringup import ending
 from reflex_ros.bringup.demo import verdict
 from reflex_ros.bringup.environment import choose_domain, free_tcp_port
 from reflex_ros.bringup.graph import suite
-from reflex_ros.bringup.replay import open_source
+from reflex_ros.bringup.replay_input import open_source
 from reflex_ros.bringup.session import RunSpec, run_session
 from reflex_ros.core.clock import MS, SystemClock
 from reflex_ros.core.errors import ConfigError
@@ -18,7 +18,7 @@ from reflex_ros.core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reflex_ros.bringup.replay import ReplaySpec, Source
+    from reflex_ros.bringup.replay_input import ReplaySpec, Source
     from reflex_ros.bringup.settings import Parameters
     from reflex_ros.bringup.status_line import Progress
     from reflex_ros.core.param_table import Value
@@ -38,6 +38,11 @@ def replay_nodes(spec: ReplaySpec) -> int:
         raise ConfigError(
             'replay through the nodes: got --inject, expected latencies as they are. '
             'Add --virtual.'
+        )
+    if not source.is_arm_recorded:
+        raise ConfigError(
+            f'replay through the nodes: got an obedient arm (mode '
+            f'{source.values["chunk.mode"]}), expected the recorded one. Add --virtual.'
         )
     folder = RunFolder(spec.output.resolve())
     parameters = node_parameters(source, folder, port=free_tcp_port())

@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Replay and print the figures before and after."""
-    from reflex_ros.bringup.replay import ReplaySpec, format_figures, replay
+    from reflex_ros.bringup.replay import replay
+    from reflex_ros.bringup.replay_figures import format_figures
+    from reflex_ros.bringup.replay_input import ReplaySpec
     from reflex_ros.bringup.replay_options import overrides_of
     from reflex_ros.stages.replay_costs import parse_injections
 

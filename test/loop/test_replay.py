@@ -13,7 +13,8 @@ from reflex_ros.bag.encode import Encoder, topic_of, write_run
 from reflex_ros.bag.files import BagFiles, BagTopic
 from reflex_ros.bag.read import BagReader
 from reflex_ros.bag.schema import find_schema
-from reflex_ros.bringup.replay import ReplaySpec, open_source, replay
+from reflex_ros.bringup.replay import replay
+from reflex_ros.bringup.replay_input import ReplaySpec, open_source
 from reflex_ros.cli.main import main
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
