@@ -24,12 +24,15 @@ from reflex_ros.core.param_table import BRIDGE, ENCODER, PARAMS, POLICY, RECORDE
 from reflex_ros.core.params import to_markdown
 from reflex_ros.doctor.registry import CHECKS
 from reflex_ros.report import arm_tables
+from reflex_ros.study.fault_report import matrix_lines
+from reflex_ros.study.prior_caches_report import vl_lines, vla_lines
 from reflex_ros.study.results import newest
 from reflex_ros.study.stability_report import stability_lines
 from reflex_ros.study.tick_report import tick_lines
 
 ROOT = Path(__file__).resolve().parents[1]
-MARKED = ('README.md', 'docs/arm.md', 'docs/doctor.md', 'docs/faults.md', 'docs/stability.md')
+MARKED = ('README.md', 'docs/arm.md', 'docs/baselines.md', 'docs/doctor.md', 'docs/faults.md',
+          'docs/stability.md')
 MARKER = re.compile(
     r'(?P<open><!-- (?P<kind>figure|table): (?P<name>[\w-]+)(?: file=(?P<file>\S+))? -->\n)'
     r'.*?(?P<close><!-- end -->\n)',
@@ -222,6 +225,8 @@ FIGURES: Mapping[str, tuple[Draw, str]] = {
     'tiny-success': (tiny_success, 'python -m reflex_ros.study.tiny_table'),
     'demo-liveness': (demo_liveness, 'python bench/demo_liveness.py'),
     'norm-stability': (stability_lines, 'python bench/stability.py'),
+    'prior-vla-cache': (vla_lines, 'python bench/prior_caches.py'),
+    'prior-vl-cache': (vl_lines, 'python bench/prior_caches.py'),
     'tick': (tick_lines, 'python bench/tick.py'),
     'policy-bench': (policy_bench, 'python bench/policy.py'),
 }
@@ -242,6 +247,11 @@ def doctor_checks(root: Path) -> list[str]:
     rows = [[f'`{check.name}`', check.group, check.measures, check.limits, check.remedy]
             for check in CHECKS]
     return _table(['check', 'group', 'what is measured', 'limits', 'remedy'], rows)
+
+
+def fault_matrix(root: Path) -> list[str]:
+    """Return what the arm did in every fault of the matrix."""
+    return matrix_lines(root)
 
 
 def tiny_weights(root: Path) -> list[str]:
@@ -285,6 +295,7 @@ TABLES: Mapping[str, Callable[[Path], list[str]]] = {
     'arm-states': arm_table(arm_tables.states),
     'arm-watchdogs': arm_table(arm_tables.watchdogs),
     'arm-faults': fault_table,
+    'fault-matrix': fault_matrix,
     'doctor-checks': doctor_checks,
     'idle-parameters': idle_parameters,
     'nodes': node_table,
