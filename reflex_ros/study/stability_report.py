@@ -15,7 +15,7 @@ def stability_lines(result: Mapping[str, Any]) -> list[str]:
     if summary['norms']:
         lines += [*failures(summary, config), '', *drifts(summary['norms'])]
     if summary['calls']:
-        lines += ['', *whole_calls(summary['calls'])]
+        lines += ['', *whole_calls(summary['calls'], config.get('batch', 1))]
     return lines
 
 
@@ -63,8 +63,12 @@ def drifts(norms: Sequence[Row]) -> list[str]:
     return [head, '', *_table(['regime', *(f'`{v}`' for v in variants)], rows)]
 
 
-def whole_calls(calls: Sequence[Row]) -> list[str]:
-    """Return one row for each regime and precision."""
+def whole_calls(calls: Sequence[Row], batch: int = 1) -> list[str]:
+    """Return one row for each regime and precision.
+
+    Args:
+        calls: Merged rows. batch: Calls in one forward pass.
+    """
     rows = [
         [f'`{row["regime"]}`', f'`{row["precision"]}`', _count(row['calls']),
          _count(row['nan'] + row['inf']), _step(row['first_failure_call']),
@@ -80,6 +84,11 @@ def whole_calls(calls: Sequence[Row]) -> list[str]:
              else f'`{row["precision"]}` never' for row in calls if not row['is_operating']]
     lines = _table(['regime', 'precision', 'calls', 'NaN or Inf', 'first at call', 'drift',
                     'compared'], rows)
+    if batch > 1:
+        apart = max(row['batch_max_rad'] for row in calls)
+        lines += ['', f'Calls ran {batch} at a time; the first of each block ran alone too, at '
+                  f'most {1e3 * apart:.2g} mrad from itself in the batch. A chunk that was not '
+                  'finite was computed again alone.']
     if sweep:
         lines += ['', 'Beyond operation, keys, values and noise scaled by 2^0 to 2^127: a chunk '
                   f'has a NaN or an Inf in {", ".join(sweep)}.']

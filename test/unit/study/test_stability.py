@@ -126,6 +126,11 @@ def test_tables_have_every_variant_and_count_what_was_run():
     assert '| `overflowed` at step 5 | 31 us |' in text
     assert '| `normal` | `ada` | 1 200 | 3 | 7 | 1.2 (3.4) | 60 |' in text
     assert all(f'| `{name}` |' in text for name in OPERATING)
+    assert 'at a time' not in text
+    together = [{**calls[0], 'batch_max_rad': 4e-6}]
+    batched = stability_lines({'summary': {**summary, 'calls': together},
+                               'config': {**config, 'batch': 250}})
+    assert any('Calls ran 250 at a time' in line and '0.004 mrad' in line for line in batched)
     assert stability_lines({'summary': {**summary, 'norms': [], 'calls': []},
                             'config': config}) == []
 
