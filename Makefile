@@ -23,7 +23,7 @@ OR_NONE = $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 HERE := not soak and not gpu and not hardware and not faults
 PYTHON3 ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 
-.PHONY: help setup demo test numpy1 lint type docs soak gpu clean
+.PHONY: help setup demo test numpy1 lint type docs faults soak gpu clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -59,6 +59,9 @@ type: $(BIN)/reflex-ros  ## static types
 
 docs: $(BIN)/reflex-ros  ## write the generated documents and figures
 	$(BIN)/python docs/make_docs.py
+
+faults: $(BIN)/reflex-ros  ## every fault, kills and fuzzing; writes results/faults/matrix.json
+	$(BIN)/python -m pytest -m 'faults and not gpu and not hardware' --timeout=0 $(PYTEST_ARGS)
 
 soak: $(BIN)/reflex-ros  ## tests that run for minutes to hours
 	$(BIN)/python -m pytest -m 'soak and not gpu and not hardware' --timeout=0 $(PYTEST_ARGS)
