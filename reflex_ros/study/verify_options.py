@@ -14,9 +14,13 @@ import torch
 from torch import Tensor
 
 from reflex_ros.infer import snapshot
+from reflex_ros.infer.baselines.options import FrameOptions, VlaOptions, VlOptions
+from reflex_ros.infer.baselines.registry import FAMILIES
+from reflex_ros.infer.baselines.vla_cache import Seen, VlaCache
+from reflex_ros.infer.baselines.windowed import BudgetDenoiser, FrameCache
 from reflex_ros.infer.boundary.snapshot import SnapshotBoundary, SnapshotScene
 from reflex_ros.infer.boundary.windowed import WindowedBoundary, WindowedScene
-from reflex_ros.infer.cache import NAIVE
+from reflex_ros.infer.cache import NAIVE, VL_CACHE, VLA_CACHE
 from reflex_ros.infer.families.tiny import TinyPolicy
 from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.infer.plan import DTYPES
@@ -28,6 +32,8 @@ MEANINGS = MappingProxyType({
     'naive': 'keys and values of the actions of the first denoise step in the later ones',
     'image_kv_stale': "an image's keys and values of the observation before",
     'image_kv_kept': "an image's keys and values of a call in which only this image was the same",
+    'vla_cache': 'rows of image patches that hardly changed, of the observation before',
+    'vl_cache': 'a tenth of the rows of images and words after the first denoise step',
     'state_dropped': 'the state of the observation before',
     'dtype': 'another type to compute in',
     'steps': 'fewer denoise steps',
@@ -77,6 +83,8 @@ class SnapshotOptions:
         """Yield each approximation of an observation; those that need one before it only then."""
         predict = self._boundary.predict
         yield 'naive', self._chunk(predict(scene, NAIVE))
+        if self._boundary.family in FAMILIES:
+            yield from self._prior(scene, before)
         if before is not None:
             yield from self._stale(scene, before)
             older = replace(scene.observation, state=before.observation.state)
@@ -86,6 +94,25 @@ class SnapshotOptions:
             yield f'steps {steps}', self._chunk(predict(scene, num_steps=steps))
         noise = chunk_noise(OTHER_NOISE, 0, shape=tuple(scene.noise.shape))
         yield 'noise', self._chunk(predict(replace(scene, noise=torch.from_numpy(noise))))
+
+    def _prior(
+        self, scene: SnapshotScene, before: SnapshotScene | None
+    ) -> Iterator[tuple[str, Chunk]]:
+        """Yield the prior methods with the parameters of their sources."""
+        boundary, policy = self._boundary, self._boundary.policy
+        yield VL_CACHE, self._chunk(boundary.predict_with(policy, scene, cache=VL_CACHE))
+        if before is not None:
+            options = VlaOptions().for_depth(policy.pretrained.sizes.depth)
+            cache = VlaCache(policy, options)
+            cache.encode(self._seen(before))
+            yield cache.name, self._chunk(boundary.predict_with(policy, scene, cache=cache))
+
+    def _seen(self, scene: SnapshotScene) -> Seen:
+        policy, seen = self._boundary.policy, scene.observation
+        row = policy.processing.normalised_state(seen.state)[0]
+        views = {n: policy.view(seen.images[n]) for n in policy.cameras if n in seen.images}
+        ids = policy.processing.token_ids(seen.tasks[0], row)
+        return Seen(seen.images, views, ids, policy.processing.state(seen.state), seen.tasks[0])
 
     def _stale(
         self, scene: SnapshotScene, before: SnapshotScene
@@ -119,11 +146,8 @@ class SnapshotOptions:
         return self._cut(actions, physical)
 
     def _encode(self, scene: SnapshotScene) -> Prefix:
-        policy, seen = self._boundary.policy, scene.observation
-        row = policy.processing.normalised_state(seen.state)[0]
-        views = {n: policy.view(seen.images[n]) for n in policy.cameras if n in seen.images}
-        ids = [policy.processing.token_ids(seen.tasks[0], row)]
-        return policy.encode(views, ids, policy.processing.state(seen.state))
+        seen = self._seen(scene)
+        return self._boundary.policy.encode(seen.views, [seen.ids], seen.state)
 
     def _in_other_type(self, scene: SnapshotScene) -> Chunk:
         if self._typed is None:
@@ -158,6 +182,7 @@ class WindowedOptions:
         """Yield each approximation of a window; those that need one before it only then."""
         boundary = self._boundary
         yield 'naive', _of_window(boundary.predict(scene, NAIVE))
+        yield from self._prior(scene)
         if before is not None:
             pinned, frames = boundary.encode(scene)
             stale = boundary.encode(before)[1][-1]
@@ -172,6 +197,21 @@ class WindowedOptions:
             yield f'steps {steps}', _of_window(boundary.predict(scene, num_steps=steps))
         noise = chunk_noise(OTHER_NOISE, 0, shape=scene.noise.shape)
         yield 'noise', _of_window(boundary.predict(replace(scene, noise=noise)))
+
+
+    def _prior(self, scene: WindowedScene) -> Iterator[tuple[str, Chunk]]:
+        """Yield the prior methods with the parameters of their sources."""
+        boundary, policy = self._boundary, self._boundary.policy
+        pinned, frames = boundary.encode(scene)
+        cache, reused = FrameCache(policy, FrameOptions()), [torch.zeros_like(f) for f in frames]
+        for images, out in zip(scene.frames, reused, strict=True):
+            cache.encode_frame(images, pinned, out)
+        yield VLA_CACHE, _of_window(boundary.run(scene, (pinned, reused)))
+        denoiser = BudgetDenoiser(policy, pinned, frames, scene.ages_steps, state=scene.state,
+                                  num_steps=boundary.num_steps, options=VlOptions())  # fmt: skip
+        noise = torch.from_numpy(scene.noise).to(policy.dtype)[None]
+        actions = snapshot.denoise(denoiser, noise, boundary.num_steps)
+        yield VL_CACHE, (actions[0].double(), policy.actions(actions, scene.state))
 
 
 def _of_window(result: Any) -> Chunk:
