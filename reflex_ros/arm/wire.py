@@ -42,6 +42,9 @@ CYCLIC_IDS = (
 )
 """Ids that a healthy follower arm sends all the time."""
 
+FEEDBACK_IDS = frozenset({*CYCLIC_IDS, 0x2A2, 0x2A3, 0x2A4})
+"""Those and the end pose, which nothing here reads."""
+
 COMMAND_IDS = frozenset({
     *range(0x150, 0x160), *range(0x160, 0x180), 0x191, 0x422, 0x470, 0x471, 0x474, 0x475, 0x479,
     0x47A, 0x47D,
