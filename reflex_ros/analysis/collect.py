@@ -256,4 +256,3 @@ def _settings(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         for group, keys in section.get('ros__parameters', {}).items():
             for key, value in keys.items() if isinstance(keys, dict) else ():
                 yield f'{group}.{key}', value
-

@@ -270,4 +270,3 @@ def _missing_notes(run: RecordedRun, summary: LedgerSummary, lost: Iterable[Lost
         notes.append(f'{summary.expected_ticks - summary.ticks} of {summary.expected_ticks} due '
                      'ticks were not recorded; ratios are those of the rest')
     return notes
-

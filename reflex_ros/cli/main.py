@@ -55,5 +55,5 @@ def _overview() -> str:
         doc = importlib.import_module(f'reflex_ros.cli.{name}').__doc__ or ''
         lines.append(f'  {name:<12}{doc.splitlines()[0] if doc else ""}')
     lines += ['', 'reflex-ros COMMAND --help says more.',
-              'exit codes: 0 done, 2 wrong input, 3 arm or bridge, 4 node lost']
+              'exit codes: 0 done, 2 wrong input, 3 arm or bridge, 4 node lost, 5 over budget']
     return '\n'.join(lines)

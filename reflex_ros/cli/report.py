@@ -1,22 +1,33 @@
-"""Figures and picture of a run folder, from its ledger and its bag."""
+"""Figures, stalls and losses of a recorded run: table, JSON, and one HTML page.
+
+BAG is a bag (folder or file) or a run folder. Of a run folder summary.json and picture.png are
+written too. A damaged bag gives a partial report that says what is missing.
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from reflex_ros.core.errors import EXIT_DONE, EXIT_INPUT
+from reflex_ros.core.errors import EXIT_DONE, EXIT_INPUT, ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument('folder', type=Path, nargs='+', help='run folder, e.g. runs/*')
+    parser.add_argument('bag', type=Path, nargs='+', metavar='BAG',
+                        help='bag or run folder, e.g. runs/*')
+    parser.add_argument('--json', metavar='FILE', help='write the report as JSON; - prints it')
+    parser.add_argument('--html', type=Path, metavar='FILE',
+                        help='write one page that needs no network')
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write summary.json and picture.png and print the table of each folder."""
-    from reflex_ros.bag.run_folder import RunFolder
-    from reflex_ros.bringup.ending import report
+    """Report each bag; exit code 2 if one could not be."""
+    from reflex_ros.report.show import show
 
-    reported = [report(RunFolder(folder)) for folder in options.folder]
-    return EXIT_DONE if all(reported) else EXIT_INPUT
+    if len(options.bag) > 1 and (options.json or options.html):
+        raise ConfigError(
+            f'report of several bags: got {len(options.bag)} with --json or --html, expected one. '
+            'Give one bag.')
+    shown = [show(path, json_to=options.json, html_to=options.html) for path in options.bag]
+    return EXIT_DONE if all(shown) else EXIT_INPUT

@@ -74,23 +74,26 @@ def test_the_demonstration_refuses_wrong_numbers(options, capsys):
 
 
 def test_an_interrupted_command_ends_without_a_traceback(tmp_path, capsys, monkeypatch):
-    def interrupt(run):
+    def interrupt(path, **files):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr('reflex_ros.bringup.ending.report', interrupt)
+    monkeypatch.setattr('reflex_ros.report.show.show', interrupt)
     assert main(['report', str(tmp_path)]) == 130
     assert capsys.readouterr().err == 'reflex-ros: interrupted\n'
 
 
 def test_a_folder_without_records_has_no_report(tmp_path, capsys):
     assert main(['report', str(tmp_path)]) == 2
-    assert 'nothing was recorded' in capsys.readouterr().out
+    assert 'got a folder without bag data' in capsys.readouterr().err
+    (tmp_path / 'logs').mkdir()
+    assert main(['report', str(tmp_path)]) == 2
+    assert 'nothing was recorded' in capsys.readouterr().err
 
 
 def test_a_folder_that_is_not_there_is_named_as_such(tmp_path, capsys):
     assert main(['report', str(tmp_path / 'typo')]) == 2
-    said = capsys.readouterr().out
-    assert 'got no folder' in said and 'logs' not in said
+    said = capsys.readouterr().err
+    assert 'got no such file or folder' in said and 'logs' not in said
 
 
 def test_a_reader_that_leaves_a_pipe_early_ends_the_command_quietly():
