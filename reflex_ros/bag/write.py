@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,7 @@ class BagReport:
     """What became of the messages.
 
     Attributes:
-        written, dropped: Messages by topic; dropped ones found no room or no disk.
+        written, dropped: Messages by topic; dropped ones found no room, no disk or no encoder.
         error: Why writing ended early, '' if it did not.
     """
 
@@ -66,6 +66,7 @@ class BagWriter:
         clock: Steady clock for flushing.
         capacity_bytes: Bytes that may wait for the disk.
         split: When a new file is begun.
+        encode: By topic, what makes the stored message of an arrived one; in the writer's thread.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class BagWriter:
         clock: Clock | None = None,
         capacity_bytes: int = CAPACITY_BYTES,
         split: Split | None = None,
+        encode: Mapping[str, Callable[[bytes], bytes]] | None = None,
     ) -> None:
         self._files = BagFiles(folder, topics, storage=storage)
         self._clock = clock or SystemClock()
@@ -85,6 +87,8 @@ class BagWriter:
         self._bulk = frozenset(topic.name for topic in topics if topic.is_bulk)
         self._written = {topic.name: 0 for topic in topics}
         self._dropped = dict(self._written)
+        self._refused = dict(self._written)
+        self._encode = encode or {}
         self._error: BaseException | None = None
         self._is_open = threading.Event()
         self._thread = threading.Thread(target=self._run, name='bag_writer', daemon=True)
@@ -131,7 +135,8 @@ class BagWriter:
     def report(self) -> BagReport:
         """Return the counts so far."""
         error = '' if self._error is None else f'{type(self._error).__name__}: {self._error}'
-        return BagReport(dict(self._written), dict(self._dropped), error)
+        dropped = {name: n + self._refused[name] for name, n in self._dropped.items()}
+        return BagReport(dict(self._written), dropped, error)
 
     def close(self, *, timeout_s: float = 30.0) -> BagReport:
         """Write what waits, complete the bag and return the final counts. Blocks; repeatable.
@@ -174,14 +179,24 @@ class BagWriter:
                 topic, stamp_ns, data = batch[0]
                 if self._split.is_due(self._files, stamp_ns):
                     self._files.split()
-                self._files.write(topic, stamp_ns, data)
-                self._written[topic] += 1
+                self._store(topic, stamp_ns, data)
                 batch.popleft()
                 self._queue.release(len(data))
             now_ns = self._clock.mono_ns()
             if now_ns - flushed_ns >= FLUSH_NS:
                 self._files.flush()
                 flushed_ns = now_ns
+
+    def _store(self, topic: str, stamp_ns: int, data: bytes) -> None:
+        encode = self._encode.get(topic)
+        if encode is not None:
+            try:
+                data = encode(data)
+            except ReflexError:  # one odd image is no reason to end a recording
+                self._refused[topic] += 1
+                return
+        self._files.write(topic, stamp_ns, data)
+        self._written[topic] += 1
 
 
 _Item = tuple[str, int, bytes]

@@ -11,8 +11,8 @@ from rclpy.serialization import deserialize_message
 
 from reflex_ros.bag.recording import Recording
 from reflex_ros.bag.run_folder import RunFolder
+from reflex_ros.bag.snapshot import SnapshotRing
 from reflex_ros.bag.strip import Strip
-from reflex_ros.bag.write import BagWriter, Split
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.param_table import RECORDER
 from reflex_ros.ros.diagnostics import Diagnosis, Diagnostics
@@ -22,10 +22,11 @@ from reflex_ros.ros.qos import Topic, image_topic
 from reflex_ros.ros.recording import (
     RawReader,
     bag_diagnosis,
-    bag_topics,
     camera_topics,
     check_publishers,
-    is_latched,
+    event_of,
+    make_recording,
+    serve_snapshot,
     topics_to_record,
 )
 from reflex_ros.ros.spin import Stop, run_node
@@ -36,7 +37,8 @@ class RecorderNode(ReflexNode):
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(RECORDER, stop)
-        self._recording: Recording | None = None
+        self._recording: Recording | SnapshotRing | None = None
+        self._service: Any = None
         self._readers: list[RawReader] = []
         self._diagnostics: Diagnostics | None = None
 
@@ -47,12 +49,14 @@ class RecorderNode(ReflexNode):
         name = cast('str', self.params['run.folder'])
         run = (RunFolder(Path(name)) if name
                else RunFolder.create('runs', 'recording', self.steady))
-        recording = self._open(run.next_bag)
+        recording, names = make_recording(self, self._topics, self.params, run,
+                                          clock=self.steady)
         recording.start()
         self._recording = recording
         for entry in self._topics:
-            take = self._taker(recording, self.resolve_topic_name(entry.name))
-            self._readers.append(RawReader(self, entry, take))
+            self._readers.append(RawReader(self, entry, self._taker(entry, names[entry.name])))
+        if isinstance(recording, SnapshotRing):
+            self._service = serve_snapshot(self, recording, self.steady.stamp_ns)
         if not self.params['recorder.images']:
             camera = image_topic(camera_topics(self.params)[0])
             show = self._shower(camera, Strip(run.strip))
@@ -64,19 +68,22 @@ class RecorderNode(ReflexNode):
     def activate(self) -> None:
         """Check that every publisher can be heard, then record."""
         check_publishers(self, self._topics)
-        cast('Recording', self._recording).begin()
+        cast('Recording | SnapshotRing', self._recording).begin()
 
     def deactivate(self) -> None:
         """Stop recording, with what has already arrived."""
         for reader in self._readers:
             reader.drain()
-        cast('Recording', self._recording).is_on = False
+        cast('Recording | SnapshotRing', self._recording).is_on = False
 
     def cleanup(self) -> None:
         """Complete the bag and write the counts beside it."""
         for reader in self._readers:
             reader.close()
         self._readers.clear()
+        if self._service is not None:
+            self.destroy_service(self._service)
+            self._service = None
         if self._diagnostics is not None:
             self._diagnostics.close()
         recording, self._recording = self._recording, None
@@ -87,26 +94,16 @@ class RecorderNode(ReflexNode):
                 f'recorded: messages={written} dropped={dropped} error={report.error or "none"}'
             )
 
-    def _open(self, folder: Path) -> Recording:
-        topics = bag_topics(self, self._topics)
-        split = Split(
-            round(1e9 * cast('float', self.params['recorder.split_s'])),
-            cast('int', self.params['recorder.split_bytes']),
-        )
-        writer = BagWriter(
-            folder, topics, storage=cast('str', self.params['recorder.storage']),
-            clock=self.steady, split=split,
-        )
-        latched = [self.resolve_topic_name(e.name) for e in self._topics if is_latched(e)]
-        return Recording(
-            writer, folder, {topic.name: topic.schema.type for topic in topics}, latched=latched
-        )
+    def _taker(self, entry: Topic, name: str) -> Callable[[bytes, Any], None]:
+        recording = cast('Recording | SnapshotRing', self._recording)
+        ring = recording if isinstance(recording, SnapshotRing) else None
 
-    def _taker(self, recording: Recording, name: str) -> Callable[[bytes, Any], None]:
         def take(data: bytes, info: Any) -> None:
             # In simulated time the middleware's own time of receipt would fit no other stamp.
             received_ns = int(info['received_timestamp'])
             stamp_ns = self.steady.stamp_ns() if self._uses_sim_time else received_ns
+            if ring is not None and (event := event_of(entry, data)):
+                ring.trigger(event, stamp_ns)
             recording.take(name, stamp_ns, data)
 
         return take

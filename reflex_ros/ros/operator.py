@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from rclpy.executors import SingleThreadedExecutor
+from std_srvs.srv import Trigger
 
 from reflex_ros.core.clock import MS, S, SystemClock
 from reflex_ros.core.errors import StaleError
-from reflex_ros.core.param_table import BRIDGE
-from reflex_ros.core.types import Plan
+from reflex_ros.core.param_table import BRIDGE, RECORDER
+from reflex_ros.core.types import Plan, Reply
 from reflex_ros.ros.client import BridgeClient, Caller
 from reflex_ros.ros.convert import plan_from_msg
 from reflex_ros.ros.diagnostics import Level
@@ -41,12 +42,22 @@ class Operator:
             command_node('operator', namespace=self._namespace))
         caller = Caller(self._node, timeout_s=self._timeout_s)
         self._stack.callback(caller.close)
+        self._caller = caller
         self.bridge = BridgeClient(caller)
         return self
 
     def __exit__(self, *exc: object) -> None:
         """Leave the graph."""
         self._stack.close()
+
+    def snapshot(self) -> Reply:
+        """Ask the recorder to write what it keeps in memory. Blocks.
+
+        Raises:
+            StaleError: No recorder keeps anything: ``recorder.snapshot_s`` is 0.
+        """
+        answer = self._caller.call(f'{RECORDER}/snapshot', Trigger, Trigger.Request())
+        return Reply(bool(answer.success), str(answer.message))
 
     def plan(self) -> Plan:
         """Return the newest plan. Blocks.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from rclpy.event_handler import SubscriptionEventCallbacks
@@ -18,10 +19,16 @@ from rclpy.qos import (
     QoSReliabilityPolicy,
     qos_check_compatible,
 )
+from std_srvs.srv import Trigger
 
+from reflex_ros.bag.compress import RAW, ImageCompressor
 from reflex_ros.bag.files import BagTopic, offered_qos
 from reflex_ros.bag.recording import Recording
+from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.bag.schema import find_schema
+from reflex_ros.bag.snapshot import SnapshotRing, is_fault
+from reflex_ros.bag.write import BagWriter, Split
+from reflex_ros.core.clock import Clock
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.param_table import Value
 from reflex_ros.ros.diagnostics import Diagnosis, Level
@@ -138,18 +145,70 @@ def check_compatible(entry: Topic, offered: Any, asked: Any, publisher: str) -> 
         )
 
 
-def bag_topics(node: Any, entries: Sequence[Topic]) -> tuple[BagTopic, ...]:
-    """Return the topics of the bag under their full names.
+def make_recording(
+    node: Any, entries: Sequence[Topic], params: Mapping[str, Value], run: RunFolder, *,
+    clock: Clock,
+) -> tuple[Recording | SnapshotRing, dict[str, str]]:
+    """Return what takes the messages, and the name in the bag of each topic.
 
-    Their profiles are those that the publishers offer now, or the table's where there are none.
+    Profiles are those that the publishers offer now, or the table's where there are none.
+
+    Args:
+        node: rclpy node. entries: What is recorded.
+        params: Parameters of the recorder. run: Its folder. clock: Steady clock.
 
     Raises:
         ConfigError: The definition of a type is not found.
     """
-    return tuple(_bag_topic(node, entry) for entry in entries)
+    kind = cast('str', params['recorder.compression'])
+    full = {entry.name: node.resolve_topic_name(entry.name) for entry in entries}
+    compressor = ImageCompressor(kind) if kind != 'none' else None
+    squeezed = {entry.name for entry in entries if compressor and entry.type == RAW}
+    stored = {name: f'{full[name]}/compressed' if name in squeezed else full[name]
+              for name in full}
+    topics = []
+    for entry in entries:
+        topic_now = _bag_topic(node, entry)
+        if compressor is not None and entry.name in squeezed:
+            topic_now = replace(topic_now, name=stored[entry.name], schema=compressor.schema)
+        topics.append(topic_now)
+    latched = [stored[entry.name] for entry in entries if is_latched(entry)]
+    encode = {stored[name]: compressor for name in squeezed if compressor is not None}
+    storage = cast('str', params['recorder.storage'])
+    if params['recorder.snapshot_s']:
+        return SnapshotRing(
+            run.path.resolve(), topics, storage=storage, latched=latched, encode=dict(encode),
+            length_ns=round(1e9 * cast('float', params['recorder.snapshot_s'])),
+            capacity_bytes=cast('int', params['recorder.snapshot_bytes']),
+            said=node.get_logger().info,
+        ), stored
+    split = Split(round(1e9 * cast('float', params['recorder.split_s'])),
+                  cast('int', params['recorder.split_bytes']))
+    folder = run.next_bag
+    writer = BagWriter(folder, topics, storage=storage, clock=clock, split=split, encode=encode)
+    types = {topic.name: topic.schema.type for topic in topics}
+    return Recording(writer, folder, types, latched=latched), stored
 
 
-def bag_diagnosis(recording: Recording | None) -> Diagnosis:
+def event_of(entry: Topic, data: bytes) -> str:
+    """Return what a message says happened that deserves a snapshot, '' if nothing."""
+    if entry.name == 'stall_event':
+        return 'stall'
+    return 'arm_fault' if entry.name == 'control_tick' and is_fault(data) else ''
+
+
+def serve_snapshot(node: Any, ring: SnapshotRing, now_ns: Callable[[], int]) -> Any:
+    """Offer ``~/snapshot`` (``std_srvs/Trigger``); return the service."""
+    def ask(request: Any, response: Any) -> Any:
+        response.success = ring.trigger('request', now_ns())
+        response.message = ('it will be written in 2 s' if response.success
+                            else 'one is due, or was just written')
+        return response
+
+    return node.create_service(Trigger, '~/snapshot', ask)
+
+
+def bag_diagnosis(recording: Recording | SnapshotRing | None) -> Diagnosis:
     """Return the state of a recording; ERROR once the disk refused, WARN after a drop."""
     if recording is None:
         return Diagnosis(Level.STALE, 'not configured')

@@ -203,6 +203,44 @@ def test_images_are_recorded_where_asked(talker, recorder, tmp_path):
     assert not (tmp_path / 'strip').exists()
 
 
+def test_images_are_compressed_without_loss_where_asked(talker, recorder, tmp_path):
+    from reflex_ros.bag.values import image
+
+    process, client = recorder('recorder.images:=true', 'recorder.compression:=png')
+    assert client.change('configure')
+    assert client.change('activate')
+    assert talker.ask('match') == 'matched\n'
+    talker.ask(20)
+    code, errors = process.end()
+    assert code == 0, errors
+    with BagReader(tmp_path / 'bag') as bag:
+        assert '/run/camera/main/image_raw' not in bag.topics
+        found = [image(v) for _, _, v in bag.values('/run/camera/main/image_raw/compressed')]
+    assert len(found) > 10
+    assert {int(pixel) for pixel in found[0].ravel()} == {7}
+
+
+def test_a_snapshot_is_written_on_request_and_nothing_before(talker, recorder, ros, tmp_path):
+    from std_srvs.srv import Trigger
+
+    process, client = recorder('recorder.snapshot_s:=60.0')
+    assert client.change('configure')
+    assert client.change('activate')
+    assert talker.ask('match') == 'matched\n'
+    talker.ask(50)
+    assert not list(tmp_path.glob('snapshot*')) and not (tmp_path / 'bag').exists()
+    caller = Caller(ros.create_node('asker'), timeout_s=20.0)
+    answer = caller.call('/run/recorder/snapshot', Trigger, Trigger.Request())
+    assert answer.success, answer.message
+    assert not caller.call('/run/recorder/snapshot', Trigger, Trigger.Request()).success
+    code, errors = process.end()
+    assert code == 0, errors
+    with BagReader(tmp_path / 'snapshot_1') as bag:
+        assert bag.topics['/run/control_tick'].messages == 50
+        assert bag.topics['/run/plan'].messages == 1
+    assert (tmp_path / 'snapshot_1' / 'replay.sh').is_file()
+
+
 def test_a_killed_recorder_leaves_a_bag_that_can_be_repaired(talker, recorder, tmp_path):
     process, client = recorder()
     assert client.change('configure')
