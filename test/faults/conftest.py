@@ -250,6 +250,18 @@ class Stage:
         poses = self.poses()
         return float(np.ptp(poses, axis=0).max() / 1000) if len(poses) else 0.0
 
+    def end_of_motion_only(self):
+        """End bridge and simulator, in this order."""
+        for name in ('controller_bridge', 'simulator'):
+            self.nodes[name].end()
+
+    def sent_ids(self):
+        """Return the ids of all frames that reached a simulator of this run."""
+        from reflex_ros.sim.can_tap import read_tap
+
+        return {int(can_id) for path in self.folder.rglob('can_tap.bin')
+                for can_id in np.unique(read_tap(path)[1]['can_id'])}
+
     def ticks(self):
         """Return the records of the ledger."""
         from reflex_ros.core.ledger import LedgerReader
@@ -272,6 +284,20 @@ class Stage:
             self._node.destroy_node()
 
 
+def assert_allowed(can_ids):
+    """No frame of the SDK has an id outside the allow-list, whatever a test did."""
+    from reflex_ros.study.fault_matrix import ALLOWED
+
+    strange = sorted(hex(can_id) for can_id in set(can_ids) - ALLOWED)
+    assert not strange, f'ids on the wire that are not allowed: {strange}'
+
+
+@pytest.fixture
+def only_allowed():
+    """Return the check of the ids on the wire."""
+    return assert_allowed
+
+
 @pytest.fixture
 def stage(ros, tmp_path):
     """Return a stage; its nodes are ended after the test."""
@@ -280,6 +306,7 @@ def stage(ros, tmp_path):
     made = Stage(tmp_path / 'run', free_tcp_port())
     yield made
     made.end()
+    assert_allowed(made.sent_ids())
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ class Rig:
 
 
 @pytest.fixture
-def rig(tmp_path):
+def rig(tmp_path, only_allowed):
     made = []
 
     def make(script=None):
@@ -131,6 +131,14 @@ def rig(tmp_path):
     yield make
     for one in made:
         one.end()
+        only_allowed(one.server.tap.counts('can0'))
+
+
+def test_a_frame_that_writes_to_flash_is_seen_can_fail(only_allowed):
+    only_allowed({0x155, 0x156, 0x157, 0x159, 0x151, 0x471, 0x472})
+    for can_id in (0x474, 0x470, 0x479, 0x47A, 0x47D, 0x191, 0x422, 0x15A, 0x152):
+        with pytest.raises(AssertionError, match=hex(can_id)):
+            only_allowed({0x155, can_id})
 
 
 @pytest.fixture
@@ -245,7 +253,7 @@ def test_wrong_limits_are_noticed_when_the_arm_is_checked_again(rig, script):
     r = rig().run()
     r.inject(script({'kind': 'wrong_limits', 'lower_deg': -0.1, 'upper_deg': 0.1},
                     {'kind': 'estop'}))
-    until(lambda: r.state == 'faulted')
+    until(lambda: r.state == 'faulted' and 'arm_estop' in r.seen)
     assert 'A reset cuts the power' in r.bridge.recover(arm_supported=True).reason
     reply = r.bridge.recover(arm_supported=True)
     assert not reply.accepted and 'expected a range wider' in reply.reason
