@@ -65,7 +65,7 @@ class PolicyNode(ReflexNode):
         self._time = ClockWatch(self.steady.now(), uses_sim_time=True)
         self._timer = self.create_timer(STATUS_S, self._publish_status)
         self._diagnostics = Diagnostics(self, 'policy', sources={
-            'stage': lambda: stage_diagnosis(self._worker.status())})
+            'stage': lambda: stage_diagnosis(self._worker.last_status())})
 
     def activate(self) -> None:
         """Start inferring."""

@@ -76,6 +76,16 @@ def build():
         worker.stop()
 
 
+def test_looking_at_the_status_takes_no_number_of_a_message(build):
+    worker, stage = build()
+    calls = []
+    status = stage.status
+    stage.status = lambda now: (calls.append(now), status(now))[1]
+    published = worker.status()
+    assert worker.last_status() is published and worker.last_status() is published
+    assert len(calls) == 1
+
+
 def test_status_answers_while_a_step_blocks(build):
     clock = SystemClock()
     worker, stage = build(clock)
