@@ -49,12 +49,11 @@ def _stalls(analysis: Analysis) -> list[str]:
 
 
 def _missing(analysis: Analysis) -> list[str]:
-    numbers = {entry.topic: entry for entry in analysis.lost if entry.missing}
-    lines = [line for entry in numbers.values() for line in _bullet(lost_text(entry))]
-    said = tuple(f'{topic}' for topic in numbers)
-    return lines + [line for note in analysis.notes
-                    if not (note.endswith('messages are missing') and note.startswith(said))
-                    for line in _bullet(note)]
+    lost = [entry for entry in analysis.lost if entry.missing]
+    topics = tuple(entry.topic for entry in lost)
+    rest = [note for note in analysis.notes
+            if not (note.endswith('messages are missing') and note.startswith(topics))]
+    return [line for text in (*map(lost_text, lost), *rest) for line in _bullet(text)]
 
 
 def _bullet(text: str) -> list[str]:
