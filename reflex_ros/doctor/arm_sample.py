@@ -26,9 +26,15 @@ if TYPE_CHECKING:
     from reflex_ros.arm.config import DriverConfig
 
 ATTEMPTS = 10
-ANSWER_NS = 100 * MS
+ANSWER_NS = 200 * MS
+GIVE_UP = 3
+"""Unanswered questions after which no more are asked: 2 s each."""
 QUERY_IDS = frozenset({wire.FIRMWARE, wire.QUERY_LIMITS, wire.QUERY_PARAMETERS})
 """Ids of the only frames that leave: questions."""
+
+
+Question = tuple[Callable[[], bool], Callable[[], bool]]
+"""Asks, and tells whether it was answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +123,18 @@ def _measure(
 
 def _ask_all(book: FeedbackBook, commands: Commands, clock: Clock) -> None:
     book.forget_answers()
-    _ask(commands.query_firmware, lambda: bool(book.view().firmware), clock)
-    for joint in range(1, wire.JOINTS + 1):
-        # one joint at a time: the SDK's own bulk getters alias all joints to the last one
-        _ask(partial(commands.query_limits, joint, wire.QUERY_ANGLE),
-             partial(_has, book, joint, wire.QUERY_ANGLE), clock)
-        _ask(partial(commands.query_limits, joint, wire.QUERY_ACCELERATION),
-             partial(_has, book, joint, wire.QUERY_ACCELERATION), clock)
-    _ask(commands.query_gripper, lambda: book.view().gripper_range_m is not None, clock)
+    questions: list[Question] = [
+        (commands.query_firmware, lambda: bool(book.view().firmware)),
+        (commands.query_gripper, lambda: book.view().gripper_range_m is not None)]
+    # one joint at a time: the SDK's own bulk getters alias all joints to the last one
+    questions += [
+        (partial(commands.query_limits, joint, content), partial(_has, book, joint, content))
+        for joint in range(1, wire.JOINTS + 1)
+        for content in (wire.QUERY_ANGLE, wire.QUERY_ACCELERATION)]
+    unanswered = 0
+    for ask, is_answered in questions:
+        if unanswered < GIVE_UP:
+            unanswered += not _ask(ask, is_answered, clock)
 
 
 def _has(book: FeedbackBook, joint: int, content: int) -> bool:
@@ -133,8 +143,9 @@ def _has(book: FeedbackBook, joint: int, content: int) -> bool:
     return joint in (view.angle_limits if is_angle else view.acceleration_limits)
 
 
-def _ask(ask: Callable[[], bool], is_answered: Callable[[], bool], clock: Clock) -> None:
+def _ask(ask: Callable[[], bool], is_answered: Callable[[], bool], clock: Clock) -> bool:
     for _ in range(ATTEMPTS):
         ask()
         if wait_until(clock, is_answered, timeout_ns=ANSWER_NS):
-            return
+            return True
+    return False

@@ -78,7 +78,8 @@ def latency(context: Context) -> Iterable[Finding]:
     except ImportError as error:
         return [skip(f'ROS is not here: {error}', 'See ros')]
     if sample.error:
-        return [fail(sample.error, 'See ros-environment and shared-memory.')]
+        return [fail(sample.error, 'End other programs; see ros-environment and '
+                     'shared-memory.')]
     found = quantiles(sample.latencies_ms)
     received, sent = len(sample.latencies_ms), sample.sent
     lost = 1.0 - received / sent if sent else 1.0

@@ -26,7 +26,8 @@ PERIOD_NS = 40 * MS
 _POLL_S = 0.05
 _FIND_S = 5.0
 """Longest time for the two processes to find each other."""
-_END_S = 3.0
+_START_S = 15.0
+"""Longest start of the other process, and its end."""
 
 
 def measure_latency(seconds: float) -> LatencySample:
@@ -50,7 +51,7 @@ def measure_latency(seconds: float) -> LatencySample:
         source = subprocess.Popen(
             [sys.executable, '-m', __name__, topic, str(count)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        end_ns = clock.mono_ns() + round((seconds + _FIND_S + _END_S + 5.0) * S)
+        end_ns = clock.mono_ns() + round((seconds + _FIND_S + _START_S) * S)
         try:
             while source.poll() is None and clock.mono_ns() < end_ns:
                 executor.spin_once(timeout_sec=_POLL_S)
@@ -61,7 +62,7 @@ def measure_latency(seconds: float) -> LatencySample:
             answer = source.communicate()[0].strip()
     if not answer.isdigit():
         return LatencySample(error='the other process could not publish within '
-                                   f'{seconds + _FIND_S + _END_S + 5.0:.0f} s')
+                                   f'{seconds + _FIND_S + _START_S:.0f} s')
     return LatencySample(tuple(latencies), int(answer))
 
 
