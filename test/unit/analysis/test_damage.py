@@ -10,7 +10,7 @@ import pytest
 from reflex_ros.analysis.figures import Analysis, analyse
 from reflex_ros.core.errors import ConfigError, ReflexError
 
-STORAGES = ('mcap', 'sqlite3')
+STORAGES = ('mcap', pytest.param('sqlite3', marks=pytest.mark.soak))
 
 
 @pytest.fixture(scope='module', params=STORAGES)

@@ -94,7 +94,13 @@ def named(recorded_scene, slow_step, folder, inject, seed):
     return analyse(bag).faults
 
 
-@pytest.mark.parametrize('inject', INJECTED, ids=lambda f: f.__name__)
+OTHER_WAYS = (blocks_lost, encoder_dead, arm_silent)
+"""Second ways to a cause."""
+
+
+@pytest.mark.parametrize('inject', [
+    pytest.param(f, marks=[pytest.mark.soak] if f in OTHER_WAYS else [], id=f.__name__)
+    for f in INJECTED])
 def test_an_injected_fault_is_named_and_no_other(recorded_scene, slow_step, tmp_path, inject):
     assert list(named(recorded_scene, slow_step, tmp_path, inject, 4)) == [INJECTED[inject].value]
 

@@ -135,8 +135,8 @@ def faults_of(browser):
     return found
 
 
-@pytest.mark.parametrize('scheme', ['light', 'dark'])
-@pytest.mark.parametrize('size', [LAPTOP, PHONE], ids=['laptop', 'phone'])
+@pytest.mark.parametrize(('size', 'scheme'), [
+    (LAPTOP, 'light'), (PHONE, 'dark'), (LAPTOP, 'dark'), (PHONE, 'light')])
 def test_the_page_works_and_fits_its_screen(browser, file, size, scheme):
     browser.open(file, size, scheme=scheme)
     assert browser.value('document.documentElement.dataset.ready') == 'yes'
