@@ -1,4 +1,4 @@
-"""Hand-written serialization of the busiest messages, byte for byte as ``rosbags`` does it.
+"""Hand-written serialization of what runs publish, byte for byte as ``rosbags`` does it.
 
 A virtual run publishes these faster than generic code can write them.
 """
@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from reflex_ros.bag.values import SCHEMA_VERSION
 from reflex_ros.core.clock import S
-from reflex_ros.core.types import ActionChunk, ControlTick, FloatArray, Plan, StageTime
+from reflex_ros.core.types import (
+    ActionChunk,
+    ControlTick,
+    FloatArray,
+    KvBlock,
+    Plan,
+    SlotRef,
+    StageStatus,
+    StageTime,
+)
 
 _POINT = np.dtype([
     ('count', '<u4'), ('row', '<f8', 7), ('empty', '<u4', 3), ('sec', '<i4'), ('nanosec', '<u4'),
@@ -87,6 +97,12 @@ class CdrWriter:
         else:
             self._data += raw
 
+    def slots(self, refs: Sequence[SlotRef]) -> None:
+        """Append slots and their counters."""
+        for ref in refs:
+            self.pack(4, '<I', ref.slot)
+            self.pack(8, '<Q', ref.seq)
+
     def stages(self, stages: Sequence[StageTime]) -> None:
         """Append timed stages."""
         self.pack(4, '<I', len(stages))
@@ -101,7 +117,7 @@ class CdrWriter:
 
 def can_write(value: object) -> bool:
     """Return whether ``write`` knows a value: seven joints, as every arm of ``core.types``."""
-    if isinstance(value, ControlTick):
+    if isinstance(value, ControlTick | KvBlock | StageStatus):
         return True
     if isinstance(value, ActionChunk):
         return value.positions.ndim == 2 and value.positions.shape[1] == 7
@@ -110,10 +126,14 @@ def can_write(value: object) -> bool:
 
 
 def write(value: object) -> bytes:
-    """Return a tick, plan or chunk as CDR with its encapsulation header."""
+    """Return a tick, plan, chunk, block or status as CDR with its encapsulation header."""
     out = CdrWriter()
     if isinstance(value, ControlTick):
         _tick(out, value)
+    elif isinstance(value, KvBlock):
+        _block(out, value)
+    elif isinstance(value, StageStatus):
+        _status(out, value)
     elif isinstance(value, Plan):
         _plan(out, value)
     else:
@@ -124,13 +144,59 @@ def write(value: object) -> bytes:
 
 def write_joint_state(stamp_ns: int, names: Sequence[str], position: FloatArray) -> bytes:
     """Return a ``sensor_msgs/JointState`` of positions alone."""
+    before, rest = b'\x00\x01\x00\x00', _joint_names(tuple(names), len(position))
+    rows = np.ascontiguousarray(position, '<f8').tobytes()
+    return before + struct.pack('<iI', *divmod(stamp_ns, S)) + rest + rows + b'\x00' * 8
+
+
+@cache
+def _joint_names(names: tuple[str, ...], count: int) -> bytes:
+    """Return what stands between stamp and positions of a ``JointState``; always the same."""
     out = CdrWriter()
-    out.time(stamp_ns)
+    out.time(0)
     out.text('')
     out.texts(names)
-    out.floats(position)
-    out.pack(4, '<II', 0, 0)
-    return out.bytes()
+    out.pack(4, '<I', count)
+    out.align(8)
+    return out.bytes()[12:]
+
+
+def _block(out: CdrWriter, block: KvBlock) -> None:
+    out.head(block.stamp_ns, block.number)
+    out.pack(8, '<QI', block.ring_id, block.slot)
+    out.pack(8, '<QQQ', block.seq, block.generation, block.epoch)
+    out.text(block.layout_hash)
+    out.pack(1, '<?', block.pinned is not None)
+    out.slots((block.pinned or SlotRef(0, 0),))
+    out.pack(4, '<I', len(block.window))
+    out.slots(block.window)
+    out.texts(block.camera_names)
+    out.pack(4, '<I', len(block.camera_stamps_ns))
+    out.time(*block.camera_stamps_ns)
+    out.text(block.state_source.value)
+    out.time(block.state_at_ns)
+    out.texts(block.joint_names)
+    out.floats(block.state)
+    out.pack(4, '<I', block.valid_tokens)
+    out.text(block.certificate_hash)
+    out.stages(block.stages)
+
+
+def _status(out: CdrWriter, status: StageStatus) -> None:
+    out.head(status.stamp_ns, status.number)
+    out.text(status.node)
+    out.text(status.state)
+    out.pack(8, '<qqqq?', status.last_input_ns, status.last_output_ns, status.busy_since_ns,
+             status.sent_ns, status.ring_ok)
+    out.pack(8, '<QQ', status.outputs, status.dropped)
+    out.text(status.reason)
+    out.text(status.text)
+    out.pack(8, '<Q', status.epoch)
+    out.pack(4, '<I', len(status.cameras))
+    for camera in status.cameras:
+        out.text(camera.camera)
+        out.time(camera.last_stamp_ns)
+        out.pack(8, '<qqI', camera.last_received_ns, camera.content_since_ns, camera.equal_frames)
 
 
 def _tick(out: CdrWriter, tick: ControlTick) -> None:

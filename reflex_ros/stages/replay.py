@@ -92,10 +92,13 @@ class ReplayedWorld:
         self._start_ns = self._at_ns = recorded.start_ns
         self._position, _ = self._states.at(self._at_ns)
         self._still = np.zeros(len(self._position))
+        self._seen = self._states.at(self._at_ns)
 
     def advance(self, until_ns: int) -> None:
         """Go to a time since the start of the replay's clock, ns."""
-        self._at_ns = self._start_ns + until_ns
+        at_ns = self._start_ns + until_ns
+        if at_ns != self._at_ns:  # a tick reads its feedback several times
+            self._at_ns, self._seen = at_ns, self._states.at(at_ns)
 
     def truth(self, number: int, stamp_ns: int) -> SimTruth:
         """Refuse: true states come from the bag.
@@ -115,7 +118,7 @@ class ReplayedWorld:
     def joint_state(self) -> tuple[FloatArray, FloatArray]:
         """Return position and velocity now."""
         if self._is_recorded:
-            return self._states.at(self._at_ns)
+            return self._seen
         return self._position, self._still
 
 

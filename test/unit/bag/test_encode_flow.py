@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from reflex_ros.bag import cdr
 from reflex_ros.bag.encode import Encoder
 from reflex_ros.bag.encode_flow import FlowEncoder
-from reflex_ros.core.types import JOINT_NAMES, StageStatus, Task
+from reflex_ros.core.types import JOINT_NAMES, CameraStatus, SlotRef, StageStatus, Task
 
 SHARES = (Path(__file__).parents[3],)
 
@@ -27,12 +28,18 @@ def generic(flow, value):
 
 def published(log):
     """Return ticks, plans and chunks: empty ones, waiting ones, and those in motion."""
-    return [*log.ticks[::9], *log.plans[::5], *log.chunks[::4]]
+    cameras = (CameraStatus('main', 3, 4, 5, 6), CameraStatus('wrist left', 7, 8, 9, 10))
+    status = StageStatus(1, 5, 'policy', 'active', 1, 2, 3, 4, reason='none', cameras=cameras)
+    block = replace(log.blocks[0], pinned=SlotRef(3, 4), window=(SlotRef(1, 2), SlotRef(2, 3)),
+                    layout_hash='abc', state=np.arange(7.0), joint_names=JOINT_NAMES,
+                    certificate_hash='d')
+    return [*log.ticks[::9], *log.plans[::5], *log.chunks[::4], *log.blocks[::7], block, status,
+            replace(status, cameras=(), ring_ok=False, text='odd')]
 
 
 def test_hand_written_bytes_equal_the_generic_ones(flow, log):
     values = published(log)
-    assert len({type(value) for value in values}) == 3
+    assert len({type(value) for value in values}) == 5
     for value in values:
         assert cdr.can_write(value)
         assert flow.encode(value) == generic(flow, value)
@@ -44,8 +51,6 @@ def test_a_wrong_byte_can_fail(flow, log):
 
 
 def test_a_chunk_of_another_width_takes_the_generic_way(flow, log):
-    from dataclasses import replace
-
     chunk = replace(log.chunks[0], positions=log.chunks[0].positions[:, :6],
                     joint_names=JOINT_NAMES[:6])
     assert not cdr.can_write(chunk)
