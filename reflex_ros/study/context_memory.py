@@ -27,6 +27,7 @@ from reflex_ros.core.clock import ManualClock
 from reflex_ros.infer.families.tiny_network import TinyConfig
 from reflex_ros.infer.policy import SnapshotPolicy
 from reflex_ros.infer.reuse import Reuse, reference_reuse
+from reflex_ros.infer.snapshot import room
 from reflex_ros.ring.layout import RingLayout, block_bytes
 from reflex_ros.ring.writer import RingWriter
 from reflex_ros.study.bench_run import COLORS, Bench, Summary, Tick, label, number, panels, table
@@ -47,7 +48,7 @@ class Shape:
     Attributes:
         layers, kv_heads, head_dim: Of keys and values. dtype: Their type.
         frame_tokens: Tokens of one frame or image. image_bytes: Of its pixels.
-        behind: Rows behind the prefix (``snapshot``); 0 for ``windowed``.
+        behind: Room behind the prefix (``snapshot``), rows; 0 for ``windowed``.
         is_windowed: One frame in each slot, instead of the whole prefix.
     """
 
@@ -86,10 +87,12 @@ class Shape:
         return RingLayout.snapshot(self.block(rows), self.dtype, model_id='')
 
 
-_PI = Shape(18, 1, 256, 'bfloat16', 256, 224 * 224 * 3, CHUNK, is_windowed=False)
+_PI = Shape(18, 1, 256, 'bfloat16', 256, 224 * 224 * 3, room(0, CHUNK),
+            is_windowed=False)
 PUBLISHED = MappingProxyType({
-    'pi0': replace(_PI, behind=CHUNK + 1), 'pi05': _PI,
-    'smolvla': Shape(16, 5, 64, 'bfloat16', 64, 512 * 512 * 3, CHUNK + 1, is_windowed=False),
+    'pi0': replace(_PI, behind=room(1, CHUNK)), 'pi05': _PI,
+    'smolvla': Shape(16, 5, 64, 'bfloat16', 64, 512 * 512 * 3, room(1, CHUNK),
+                     is_windowed=False),
 })
 """Sizes of the published checkpoints, keys and values in bfloat16."""
 FRAMES, WORDS = (1, 2, 3, 4, 8, 16), (8, 16, 32, 64, 128)
@@ -109,7 +112,7 @@ def snapshot_shape(policy: SnapshotPolicy) -> Shape:
     layers, _, _, _, heads, width = policy.network.new_cache(1, 1).shape
     side = policy.pretrained.sizes.image
     return Shape(layers, heads, width, 'float32', policy.network.camera_tokens, 3 * side * side,
-                 policy.network.state_rows + policy.config.chunk_size, is_windowed=False)
+                 room(policy.network.state_rows, policy.config.chunk_size), is_windowed=False)
 
 
 # ---- measured --------------------------------------------------------------------------------
