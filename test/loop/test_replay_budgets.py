@@ -18,7 +18,7 @@ RUN = Path(__file__).parents[1] / 'data' / 'replay'
 BUDGETS = RUN / 'budgets.yaml'
 MIB = 2**20
 LEAST_SPEED = 1.5
-"""Times real time on a busy machine; ``docs/replay.md`` has the figure of an idle one."""
+"""Times real time on a busy machine; the command prints what it really was."""
 
 
 @pytest.fixture(scope='module')
