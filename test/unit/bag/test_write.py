@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+import yaml
 from rosbags.interfaces import QosReliability
 from rosbags.rosbag2 import Reader
 
@@ -75,6 +76,34 @@ def test_metadata_has_the_version_that_humble_and_jazzy_read(tmp_path, topic, ti
     text = (tmp_path / 'bag' / 'metadata.yaml').read_text()
     assert 'version: 8' in text
     assert sorted(p.name for p in (tmp_path / 'bag').iterdir()) == ['bag_0.mcap', 'metadata.yaml']
+
+
+INFINITE = {'sec': 9_223_372_036, 'nsec': 854_775_807}
+
+
+def test_every_field_of_the_metadata_is_one_that_humble_and_jazzy_read(tmp_path, topic, ticks,
+                                                                       storage):
+    """Version 8: profiles as text with numbers, type hashes, a distribution, files with times."""
+    record(tmp_path / 'bag', topic, ticks, storage=storage)
+    loaded = yaml.safe_load((tmp_path / 'bag' / 'metadata.yaml').read_text())
+    data = loaded['rosbag2_bagfile_information']
+    span = {'starting_time': {'nanoseconds_since_epoch': ticks[0][0]},
+            'duration': {'nanoseconds': ticks[-1][0] - ticks[0][0]}, 'message_count': len(ticks)}
+    name = f'bag_0.{"mcap" if storage == "mcap" else "db3"}'
+    (entry,) = data.pop('topics_with_message_count')
+    profiles = yaml.safe_load(entry['topic_metadata'].pop('offered_qos_profiles'))
+    assert data == {
+        'version': 8, 'storage_identifier': storage, 'relative_file_paths': [name], **span,
+        'compression_format': '', 'compression_mode': '', 'custom_data': None,
+        'ros_distro': 'rosbags', 'files': [{'path': name, **span}],
+    }
+    assert entry == {'message_count': len(ticks), 'topic_metadata': {
+        'name': '/control_tick', 'type': 'reflex_msgs/msg/ControlTick',
+        'serialization_format': 'cdr', 'type_description_hash': topic.schema.rihs01}}
+    assert profiles == [{
+        'history': 1, 'depth': 100, 'reliability': 1, 'durability': 2, 'liveliness': 1,
+        'deadline': INFINITE, 'lifespan': INFINITE, 'liveliness_lease_duration': INFINITE,
+        'avoid_ros_namespace_conventions': False}]
 
 
 def test_a_run_comes_back_as_it_was(tmp_path, log, storage):
