@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from reflex_ros.analysis.collect import (
     IMAGES,
@@ -154,9 +155,23 @@ def _from_bag(path: Path, recorded: Recorded, sources: tuple[Source, ...],
     if not ticks:
         raise ConfigError(_no_ticks(path, recorded))
     period_ns = _period(ticks)
+    records = to_records(ticks)
+    fits = _fits(records, period_ns)
+    notes = _lacking(recorded, sources)
+    if not fits.all():
+        notes.append(f'{int((~fits).sum())} of {len(fits)} ticks are left out: their instants do '
+                     'not fit their indices')
     return RecordedRun(
-        path, to_records(ticks), period_ns, 'bag', JOINT_NAMES, *_by_stamp(recorded), recorded,
-        settings, tuple(_lacking(recorded, sources)), sources, strip)
+        path, records[fits], period_ns, 'bag', JOINT_NAMES, *_by_stamp(recorded), recorded,
+        settings, tuple(notes), sources, strip)
+
+
+def _fits(records: RecordArray, period_ns: int) -> npt.NDArray[np.bool_]:
+    """Return which ticks lie on the grid that most of them make; a damaged one may not."""
+    start_ns = records['due_ns'] - records['index'].astype(np.int64) * period_ns
+    usual_ns = np.sort(start_ns)[len(start_ns) // 2]
+    away_ns = start_ns - usual_ns
+    return np.asarray((away_ns >= -period_ns) & (away_ns <= period_ns))
 
 
 def _no_ticks(path: Path, recorded: Recorded) -> str:

@@ -141,6 +141,22 @@ def test_messages_of_a_future_version_are_named(stalled, write_rows, tmp_path):
     assert not found.figures['reaction_p50_ms'].is_measured
 
 
+def test_a_tick_off_the_grid_is_left_out_and_said(stalled, write_rows, tmp_path):
+    from dataclasses import replace
+
+    from reflex_ros.bag.encode import Encoder
+
+    types, rows = stalled.messages(images=False, is_brief=True)
+    tick = stalled.run.log.ticks[50]
+    torn = Encoder().encode(replace(tick, due_ns=tick.due_ns - 30_000_000_000))
+    at = [i for i, row in enumerate(rows) if row[0] == '/control_tick'][50]
+    rows[at] = ('/control_tick', rows[at][1], torn)
+    write_rows(tmp_path / 'bag', types, rows)
+    found = analyse(tmp_path / 'bag')
+    assert found.summary.ticks == len(stalled.run.log.ticks) - 1
+    assert any(note.startswith('1 of 202 ticks are left out') for note in found.notes)
+
+
 def newer(data):
     """Return a message with schema version 2, which stands behind header and number."""
     at = 4 + 24
