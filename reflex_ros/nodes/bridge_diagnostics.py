@@ -53,9 +53,10 @@ def arm_diagnosis(arm: Arm, bridge: Bridge | None) -> Diagnosis:
     if bridge is None:
         return Diagnosis(Level.STALE, 'not configured')
     faults, report = arm.faults(), bridge.report
-    warnings = report.warnings if report else ()
-    level = Level.ERROR if faults else Level.WARN if bridge.contact or warnings else Level.OK
-    words = [*map(explain, faults)] or [w for w in (bridge.contact, *warnings) if w]
+    notes = [bridge.contact, bridge.overload(), *(report.warnings if report else ())]
+    warnings = [note for note in notes if note]
+    level = Level.ERROR if faults else Level.WARN if warnings else Level.OK
+    words = [*map(explain, faults)] or warnings
     return Diagnosis(
         level, ' '.join([bridge.states.state.value + (':' if words else ''), *words]),
         {'firmware': report.firmware if report else '', 'is_shadow': arm.stats().is_shadow,

@@ -116,6 +116,8 @@ class Bridge:
         now = self._clock.now()
         self.nodes.restart(now.mono_ns)  # powering the joints takes longer than a sign of life
         self._mover.disarm()
+        self._contacts.restart()
+        self.contact = ''
         self._ticks.restart(self._mover.seed(), is_shadow=self._arm.stats().is_shadow)
         self._is_stopping = False
         self._next_due_ns = now.mono_ns
@@ -218,6 +220,10 @@ class Bridge:
         self._arm_motion()
         self._is_plan_dirty = True
         return Reply(True, 'the next chunk ramps in'), self._take()
+
+    def overload(self) -> str:
+        """Return which joints carry more than they should, '' if none."""
+        return self._contacts.overload(self._arm.feedback())
 
     def _is_resting(self, reading: ArmFeedback) -> bool:
         """Return whether a pose equals the one read before it: a damaged one does not."""

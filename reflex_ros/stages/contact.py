@@ -67,6 +67,16 @@ class ContactWatch:
         self._readings = np.zeros(len(self._names), np.int64)
         self._last_ns = 0
 
+    def overload(self, reading: ArmFeedback) -> str:
+        """Return which joints have more torque than contact takes, '' if none.
+
+        Without lag it is weight, or a motor that slipped and reports where it should be.
+        """
+        over = np.flatnonzero(self._joints & (np.abs(reading.effort) > self._effort))
+        loads = ', '.join(f'{self._names[i]} {abs(reading.effort[i]):.1f} N·m' for i in over)
+        return f'High load: {loads}. Compare the arm with `joint_states` by eye; it may have ' \
+               'slipped without knowing.' if loads else ''
+
     def look(self, command: FloatArray | None, reading: ArmFeedback) -> Contact | None:
         """Return the contact that a reading completes, None as long as there is none.
 

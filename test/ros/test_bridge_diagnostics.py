@@ -36,11 +36,11 @@ def tick(verdict=Verdict.FRESH, cause=Cause.NONE, due_ms=1000):
         command=NOTHING, measured=NOTHING)
 
 
-def parts(*, faults=(), warnings=(), contact='', state=ArmState.TRACKING):
+def parts(*, faults=(), warnings=(), contact='', load='', state=ArmState.TRACKING):
     report = ArmReport('S-V1.8-9', NOTHING, piper_limits(), 0.07, 1, 0, (), warnings=warnings)
     delay = SimpleNamespace(value_ns=50 * MS)
     bridge = SimpleNamespace(report=report, contact=contact, latency=delay, delta=delay,
-                             states=SimpleNamespace(state=state))
+                             states=SimpleNamespace(state=state), overload=lambda: load)
     arm = SimpleNamespace(faults=lambda: faults, stats=BusStats)
     return arm_diagnosis(arm, bridge)
 
@@ -66,6 +66,7 @@ def test_a_fault_comes_with_what_to_do():
 def test_contact_and_the_warnings_of_the_check_reach_the_operator():
     assert parts().level is Level.OK and parts().message == 'tracking'
     assert 'gave way' in parts(contact='contact at joint2: it gave way').message
+    assert parts(load='High load: joint2 9.0 N·m.').level is Level.WARN
     found = parts(warnings=('Firmware S-V1.8-3 is old.',))
     assert found.level is Level.WARN and 'Firmware S-V1.8-3 is old.' in found.message
 

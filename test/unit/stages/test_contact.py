@@ -64,6 +64,12 @@ def test_one_sign_alone_is_no_contact(watch, case):
     assert not any(looks(watch, command(error, joint), readings))
 
 
+def test_load_without_lag_is_named_and_moves_nothing(watch):
+    assert watch.overload(reading(20, effort=7.9)) == ''
+    assert 'joint2 9.0 N' in watch.overload(reading(20, effort=-9.0))
+    assert watch.overload(reading(20, effort=float('nan'))) == ''
+
+
 def test_two_damaged_readings_far_apart_are_no_contact(watch):
     readings = [reading(200, effort=9.0), reading(400, effort=9.0)]
     assert not any(looks(watch, command(0.2), readings))
