@@ -30,6 +30,15 @@ _FAR_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """A camera as the encoder saw it: ns since its newest frame, -1 without any; equal frames."""
+
+    camera: str
+    silent_ns: int
+    equal_frames: int
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A sign of life, of which reports need these fields; see ``core.types.StageStatus``."""
 
@@ -40,6 +49,7 @@ class Status:
     sent_ns: int
     ring_ok: bool
     reason: str
+    cameras: tuple[Seen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +189,9 @@ def _truth(found: Recorded, msg: Any) -> None:
 def _status(found: Recorded, msg: Any) -> None:
     found.statuses.append(Status(
         values.stamp_of(msg.header.stamp), str(msg.node), str(msg.state), int(msg.busy_since_ns),
-        int(msg.sent_ns), bool(msg.ring_ok), str(msg.reason)))
+        int(msg.sent_ns), bool(msg.ring_ok), str(msg.reason),
+        tuple(Seen(str(c.camera), int(msg.sent_ns - c.last_received_ns) if c.last_received_ns
+                   else -1, int(c.equal_frames)) for c in msg.cameras)))
 
 
 def _block(found: Recorded, msg: Any) -> None:

@@ -10,9 +10,11 @@ from reflex_ros.analysis.figures import Analysis, Lost, meaning
 from reflex_ros.analysis.intervals import Estimate
 from reflex_ros.analysis.numbers import spell
 from reflex_ros.analysis.stalls import Chain, Stall
+from reflex_ros.core.cause import CauseBounds
 from reflex_ros.core.clock import MS
 from reflex_ros.stages.accounts import EXPLANATIONS
 
+BOUNDS = CauseBounds()
 WHAT = MappingProxyType({
     'stall': 'no live chunk covered the arm', 'stop': 'nothing was sent to the arm',
     'hold': 'the arm was held although a chunk was live',
@@ -28,7 +30,8 @@ def sentence(stall: Stall) -> str:
     if others:
         parts.append('Of these ticks ' + ', '.join(
             f'{n} had {name}' for name, n in others.items()) + '.')
-    parts += [text for status in stall.statuses if (text := _status(status))]
+    parts += [text for status in stall.statuses
+              for text in (_status(status), *_cameras(status)) if text]
     parts += [chain_text(chain) for chain in stall.chains]
     if stall.lasted:
         parts.append('The recording ended before it did.')
@@ -55,6 +58,21 @@ def _status(status: Status) -> str:
     if status.reason:
         return f'{status.node} had dropped its newest input: {status.reason}.'
     return ''
+
+
+def _cameras(status: Status) -> list[str]:
+    """Return which cameras were silent or repeated themselves, by the bounds of the causes."""
+    texts = []
+    for seen in status.cameras:
+        if seen.silent_ns < 0:
+            texts.append(f'Camera {seen.camera} had given no frame yet.')
+        elif seen.silent_ns > BOUNDS.camera_ns:
+            texts.append(f'Camera {seen.camera} had given no frame for '
+                         f'{duration(seen.silent_ns / MS)}.')
+        if seen.equal_frames >= BOUNDS.frozen_frames:
+            texts.append(f'Camera {seen.camera} had repeated its picture '
+                         f'{seen.equal_frames} times.')
+    return texts
 
 
 def duration(ms: float) -> str:
