@@ -63,14 +63,14 @@ class Run:
         """Return the records of the ledger so far."""
         return LedgerReader(self.folder / 'ledger.bin').records()
 
-    def await_ticks(self, since_ns: int, count: int) -> None:
-        """Wait until so many ticks were due after a steady instant."""
+    def await_ticks(self, since_ns: int, count: int, *, must_move: bool = False) -> None:
+        """Wait until so many ticks were due after a steady instant, at will one with a chunk."""
         end_ns = CLOCK.mono_ns() + round(PATIENCE_S * S)
         while self._process.poll() is None:
             try:
                 found = self.records()
-                if (found['due_ns'][found['chunk_id'] > 0] >= since_ns).sum() and (
-                        found['count'][found['due_ns'] >= since_ns].sum() >= count):
+                own = found[found['due_ns'] >= since_ns]
+                if own['count'].sum() >= count and (not must_move or own['chunk_id'].any()):
                     return
                 end_ns = max(end_ns, CLOCK.mono_ns() + 20 * S) if len(found) else end_ns
             except (OSError, StopIteration, ValueError):
@@ -126,7 +126,7 @@ def lateness(runs: Path, rate_hz: float, *, is_loaded: bool, ticks: int,
     seconds = max(ticks / rate_hz, cpu_seconds) + PATIENCE_S
     run = Run(runs, rate_hz, seconds)
     try:
-        run.await_ticks(0, round(rate_hz))
+        run.await_ticks(0, round(rate_hz), must_move=True)
         with load(is_loaded) as programs:
             since_ns = CLOCK.mono_ns() + WARMUP_NS
             run.await_ticks(since_ns, 1)
