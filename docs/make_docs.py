@@ -11,6 +11,7 @@ compares every document with what would be written.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -31,8 +32,8 @@ from reflex_ros.study.stability_report import stability_lines
 from reflex_ros.study.tick_report import tick_lines
 
 ROOT = Path(__file__).resolve().parents[1]
-MARKED = ('README.md', 'docs/arm.md', 'docs/baselines.md', 'docs/doctor.md', 'docs/faults.md',
-          'docs/stability.md')
+MARKED = ('README.md', 'docs/arm.md', 'docs/baselines.md', 'docs/benches.md', 'docs/doctor.md',
+          'docs/faults.md', 'docs/stability.md')
 MARKER = re.compile(
     r'(?P<open><!-- (?P<kind>figure|table): (?P<name>[\w-]+)(?: file=(?P<file>\S+))? -->\n)'
     r'.*?(?P<close><!-- end -->\n)',
@@ -99,7 +100,16 @@ def figure(name: str, folder: Path, root: Path) -> list[str]:
         return [f'*Not measured: no result file in `{folder.relative_to(root).as_posix()}`.* '
                 f'Command: `{command}`.']
     result = json.loads(path.read_text(encoding='utf-8'))
-    return [*draw(result), '', _source(result, path.relative_to(root), command)]
+    source = _source(result, path.relative_to(root), command)
+    return [*_picture(path, root), *draw(result), '', source]
+
+
+def _picture(path: Path, root: Path) -> list[str]:
+    """Return the picture beside a result, as a page below ``docs`` shows it; [] without one."""
+    picture = path.with_suffix('.png')
+    if not picture.is_file():
+        return []
+    return [f'![{path.parent.name}](../{picture.relative_to(root).as_posix()})', '']
 
 
 def _source(result: Mapping[str, Any], path: Path, command: str) -> str:
@@ -221,6 +231,17 @@ def _ms(value: float | None) -> str:
 
 Draw = Callable[[Mapping[str, Any]], list[str]]
 
+
+def small_bench(module: str) -> Draw:
+    """Return what draws the result of a bench; its module is imported when there is one."""
+    def draw(result: Mapping[str, Any]) -> list[str]:
+        bench = importlib.import_module(f'reflex_ros.study.{module}').BENCH
+        lines: list[str] = bench.lines(result['summary'])
+        return lines
+
+    return draw
+
+
 FIGURES: Mapping[str, tuple[Draw, str]] = {
     'tiny-success': (tiny_success, 'python -m reflex_ros.study.tiny_table'),
     'demo-liveness': (demo_liveness, 'python bench/demo_liveness.py'),
@@ -229,6 +250,12 @@ FIGURES: Mapping[str, tuple[Draw, str]] = {
     'prior-vl-cache': (vl_lines, 'python bench/prior_caches.py'),
     'tick': (tick_lines, 'python bench/tick.py'),
     'policy-bench': (policy_bench, 'python bench/policy.py'),
+    'new-frame': (small_bench('new_frame'), 'python bench/new_frame.py'),
+    'memory': (small_bench('context_memory'), 'python bench/memory.py'),
+    'denoise-variants': (small_bench('denoise_report'), 'python bench/denoise_variants.py'),
+    'window': (small_bench('window'), 'python bench/window.py'),
+    'handoff': (small_bench('handoff'), 'python bench/handoff.py'),
+    'pipeline': (small_bench('pipelines'), 'python bench/pipeline.py'),
 }
 """How each figure is drawn, and the command that measures it."""
 
