@@ -9,8 +9,8 @@ from reflex_ros.ros import convert
 from reflex_ros.ros.qos import topic
 
 if TYPE_CHECKING:
-    from reflex_ros.arm.protocol import Arm
     from reflex_ros.core.clock import Clock
+    from reflex_ros.core.types import ArmFeedback
     from reflex_ros.ros.lifecycle import ReflexNode
     from reflex_ros.stages.base import Output
 
@@ -46,10 +46,11 @@ class BridgeTopics:
             if isinstance(value, ControlTick):
                 self.last_tick = value
 
-    def publish_joint_state(self, arm: Arm, clock: Clock) -> None:
-        """Publish the newest reading of the arm under the time at which it was received."""
-        reading, now = arm.feedback(), clock.now()
-        if reading.mono_ns:
+    def publish_joint_state(self, reading: ArmFeedback | None, names: tuple[str, ...], *,
+                            clock: Clock) -> None:
+        """Publish a reading of the arm under the time at which it was received."""
+        now = clock.now()
+        if reading is not None and reading.mono_ns:
             stamp_ns = now.stamp_ns - (now.mono_ns - reading.mono_ns)
             self._joint_states.publish(convert.joint_state_to_msg(
-                reading, names=arm.names, stamp_ns=stamp_ns))
+                reading, names=names, stamp_ns=stamp_ns))

@@ -118,9 +118,9 @@ class BridgeNode(ReflexNode):
 
     def _tick(self, now: Instant, due_ns: int, index: int) -> None:
         with self._lock:
-            outputs = cast('Bridge', self._bridge).step(now, due_ns, index)
+            outputs = self._bridge.step(now, due_ns, index)
         self._topics.publish(outputs)
-        self._topics.publish_joint_state(self._arm, self.steady)
+        self._topics.publish_joint_state(self._bridge.reading, self._arm.names, clock=self.steady)
 
     def _tick_failed(self, error: BaseException) -> None:
         self.fail(error if isinstance(error, ReflexError) else ArmError(

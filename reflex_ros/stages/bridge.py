@@ -73,6 +73,8 @@ class Bridge:
         self._ticks = TickBook(config, ledger)
         self._contacts = ContactWatch(config.contact, arm.names)
         self._joints = revolute(len(arm.names))
+        self.reading: ArmFeedback | None = None
+        """What the arm said at the newest tick, None before the first."""
         self.report: ArmReport | None = None
         """What the newest check of the arm found, None before it."""
         self._may_reset = False
@@ -279,7 +281,7 @@ class Bridge:
         self._next_due_ns = due_ns + self._config.period_ns
         if self.clocks.watch(now):
             self._new_epoch(now)
-        reading = self._arm.feedback()
+        self.reading = reading = self._arm.feedback()
         if not self._readings or reading.mono_ns > self._readings[-1].mono_ns:
             self._readings.append(reading)
         faults = self._watch_arm(reading, now)

@@ -90,6 +90,9 @@ class ContactWatch:
         error = np.abs(command - reading.position)
         effort = np.abs(reading.effort)
         pushes = self._joints & (error > self._bounds.error_rad) & (effort > self._effort)
+        if not pushes.any():
+            self._readings.fill(0)
+            return None
         self._since_ns = np.where(pushes & (self._readings > 0), self._since_ns, reading.mono_ns)
         self._readings = np.where(pushes, self._readings + 1, 0)
         lasts = reading.mono_ns - self._since_ns >= self._bounds.hold_ns
