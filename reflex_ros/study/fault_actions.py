@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     Edit = Callable[[ActionChunk], ActionChunk]
 
 NEVER_NS = 10**15
-_RANDOM = np.random.default_rng(0)
 
 
 def _later(rig: FaultRig, delay_s: float, action: Callable[[], object]) -> None:
@@ -70,12 +69,6 @@ def stamp_shift(seconds: float, camera: str = '') -> Act:
             return frame
         return replace(frame, stamp_ns=frame.stamp_ns + round(seconds * S))
     return cameras(change)
-
-
-def noise(camera: str) -> np.ndarray:
-    """Return a picture that no other equals."""
-    del camera
-    return _RANDOM.integers(0, 256, (4, 4, 3), np.uint8)
 
 
 def freeze_camera(rig: FaultRig) -> None:

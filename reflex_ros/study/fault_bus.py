@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,8 +134,11 @@ class VirtualBus:
                 self._parts.add(joint)
             case codec.GripperTarget(opening_um):
                 self._opening_m = opening_um * 1e-6
-                if self.received.times_ns and self.received.times_ns[-1] == now_ns:
-                    self.received.commands[-1][-1] = self._opening_m
+                for at_ns, command in zip(reversed(self.received.times_ns),
+                                          reversed(self.received.commands), strict=True):
+                    if at_ns != now_ns:
+                        break
+                    command[-1] = self._opening_m  # a hold sends its pose twice before
             case codec.Power():
                 self.received.restarts.append(len(self.received.times_ns))
         if len(self._parts) == codec.JOINTS // 2:
@@ -154,8 +156,6 @@ class VirtualLink:
         config: Channel. clock: Stamps received frames. book: Takes every received frame.
         gate: Guards every sent frame. bus: The bus.
     """
-
-    _numbers = count()
 
     def __init__(self, config: DriverConfig, clock: TimelineClock, *, book: FeedbackBook,
                  gate: CommandGate, bus: VirtualBus, read_info: object = None) -> None:
@@ -185,7 +185,7 @@ class VirtualLink:
         sdk, _ = load_sdk()
         self.lost_reason = ''
         piper = sdk.C_PiperInterface_V2(
-            f'virtual{next(self._numbers)}', judge_flag=False, can_auto_init=False,
+            f'virtual{id(self):x}', judge_flag=False, can_auto_init=False,
             logger_level=sdk.LogLevel.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', DeprecationWarning)

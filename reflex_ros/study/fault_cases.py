@@ -8,10 +8,9 @@ from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
-from reflex_ros.sim.emulator import EmulatorConfig
 from reflex_ros.sim.faults import FaultScript, load_faults
 from reflex_ros.study import fault_actions as do
-from reflex_ros.study.fault_rig import FAULT_S, FaultRig, RigOptions
+from reflex_ros.study.fault_rig import FaultRig, RigOptions
 
 SCRIPTS = Path(__file__).parents[2] / 'config' / 'faults'
 RECOVER_S, RECOVERED_S = 4.0, 9.5
@@ -93,7 +92,7 @@ def _camera(where: str, outcome: Outcome, *causes: str, **fields: object) -> Cas
 _TWO = RigOptions(cameras=('main', 'wrist'))
 _WAITS = ('plan_end', 'warmup', 'operator', 'camera_late', 'chunk_rejected')
 
-CAMERA = {
+CAMERA: Mapping[str, Case] = MappingProxyType({
     'camera silent': _camera('no frames any more', Outcome.HOLDS, 'camera_late',
                              act=do.cameras(lambda number, frame: None)),
     'camera pauses': _camera('no frames for 1.2 s', Outcome.RECOVERS, 'camera_late',
@@ -106,7 +105,7 @@ CAMERA = {
                                    act=do.stamp_shift(0.6)),
     'camera frozen': _camera('the same picture again and again', Outcome.HOLDS, 'camera_frozen',
                              also=('denoise_late',), act=do.freeze_camera,
-                             options=RigOptions(render=do.noise)),
+                             options=RigOptions(has_pictures=True)),
     'camera repeats a stamp': _camera('every frame twice', Outcome.GOES_ON,
                                       act=do.repeat_frames),
     'second camera silent': _camera('one of two cameras ends', Outcome.HOLDS, 'camera_late',
@@ -114,9 +113,9 @@ CAMERA = {
                                         lambda n, f: None if f.camera == 'wrist' else f)),
     'cameras apart': _camera('second camera stamped 90 ms earlier', Outcome.HOLDS, 'camera_late',
                              options=_TWO, act=do.stamp_shift(-0.09, 'wrist')),
-}
+})
 
-CLOCK = {
+CLOCK: Mapping[str, Case] = MappingProxyType({
     'clock steps back 200 ms': Case('clock', 'ROS time', Outcome.GOES_ON, also=('clock',),
                                     act=do.step_clock(-0.2)),
     'clock steps ahead 3 s': Case('clock', 'ROS time', Outcome.GOES_ON, also=('clock',),
@@ -129,9 +128,9 @@ CLOCK = {
     'simulated time goes back': Case('clock', '/clock', Outcome.RECOVERS, ('instruction',),
                                      ('camera_late', 'plan_end'), act=do.simulated_back(2.0),
                                      options=RigOptions(bridge={'uses_sim_time': True})),
-}
+})
 
-PROCESS = {
+PROCESS: Mapping[str, Case] = MappingProxyType({
     'policy dies': Case('process', 'policy', Outcome.HOLDS, ('node_dead',), ('plan_end',),
                         act=do.kill('policy')),
     'encoder dies': Case('process', 'encoder', Outcome.HOLDS, ('node_dead',), ('plan_end',),
@@ -151,9 +150,9 @@ PROCESS = {
     'loop stands still for 0.6 s': Case('process', 'bridge loop', Outcome.RECOVERS,
                                         ('tick_late',), _WAITS, act=do.skip_ticks(30)),
     'bridge ends': Case('process', 'bridge', Outcome.HOLDS, (), _WAITS, act=do.stop),
-}
+})
 
-RING = {
+RING: Mapping[str, Case] = MappingProxyType({
     'ring lost': Case('ring', 'writer gone, as the policy sees it', Outcome.HOLDS,
                       ('ring_lost',), ('plan_end',), act=do.lose_ring(None)),
     'ring comes back': Case('ring', 'writer gone for 1.5 s', Outcome.RECOVERS, ('ring_lost',),
@@ -165,7 +164,7 @@ RING = {
     'slots overwritten always': Case('ring', 'every block gone before it was read',
                                      Outcome.HOLDS, ('plan_end',), ('denoise_late',),
                                      act=do.lose_blocks(10**6)),
-}
+})
 
 
 def _message(where: str, outcome: Outcome, act: Callable[[FaultRig], object],
@@ -176,7 +175,7 @@ def _message(where: str, outcome: Outcome, act: Callable[[FaultRig], object],
 
 _HELD = ('plan_end', 'camera_late', 'denoise_late')
 
-MESSAGE = {
+MESSAGE: Mapping[str, Case] = MappingProxyType({
     'chunk with not-a-number': _message(
         'action_chunk', Outcome.HOLDS, do.chunks(do.nan), 'chunk_rejected'),
     'chunk with infinity': _message(
@@ -219,9 +218,9 @@ MESSAGE = {
                                        'transport'),
     'plan lost on the way': _message('plan, for 2 s', Outcome.RECOVERS, do.lose_plans(2.0),
                                       also=_HELD),
-}
+})
 
-CHECKPOINT = {
+CHECKPOINT: Mapping[str, Case] = MappingProxyType({
     'weights give not-a-number': _message(
         'policy from the first chunk on', Outcome.HOLDS, do.chunks(do.nan, from_start=True),
         'chunk_rejected', also=('warmup', 'operator'), area='checkpoint'),
@@ -238,9 +237,9 @@ CHECKPOINT = {
     'no policy could be loaded': _message(
         'policy never comes up', Outcome.HOLDS, do.never('policy'), also=('warmup', 'operator'),
         area='checkpoint'),
-}
+})
 
-OPERATOR = {
+OPERATOR: Mapping[str, Case] = MappingProxyType({
     'hold': Case('operator', 'hold service', Outcome.HOLDS, ('operator',), act=do.hold),
     'hold while inference blocks': Case('operator', 'hold while the policy hangs', Outcome.HOLDS,
                                         ('operator',), act=do.hold_while_hung),
@@ -257,7 +256,7 @@ OPERATOR = {
     'arm pushed aside while held': Case(
         'operator', 'pushed by 0.4 rad, then resume', Outcome.RECOVERS, ('operator',),
         ('tracking', 'chunk_rejected', *_WAITS), act=do.push_and_resume, is_moved=True),
-}
+})
 
 
 def _script(area: str, outcome: Outcome, name: str, *causes: str, code: str = '',
@@ -277,7 +276,7 @@ def _refused(name: str, code: str, **fields: object) -> Case:
 
 _STALE = ('state_stale',)
 
-CAN = {
+CAN: Mapping[str, Case] = MappingProxyType({
     'feedback silent for 60 ms': _script('CAN', Outcome.RECOVERS, 'silence_short',
                                          also=('state_stale',)),
     'feedback silent for 0.5 s': _fault('CAN', 'silence', 'feedback_lost', also=_STALE),
@@ -300,9 +299,9 @@ CAN = {
                                 ('arm_fault',), code='send_failed', act=do.fill_bus(0.5)),
     'connection closed': Case('CAN', 'server ends', Outcome.LATCHED, ('arm_fault',),
                               code='bus_lost', act=do.close_connection),
-}
+})
 
-ARM = {
+ARM: Mapping[str, Case] = MappingProxyType({
     'emergency stop': _fault('arm', 'estop', 'arm_estop', is_moved=True),
     'collision status': _fault('arm', 'collision_status', 'arm_collision'),
     'collision flag': _fault('arm', 'collision_flag', 'joint2_collision'),
@@ -323,10 +322,8 @@ ARM = {
     'second commander from the start': _refused('second_commander_start', 'foreign_commander'),
     'gripper never configured': _refused('gripper_range', 'gripper_range_zero'),
     'old firmware': _refused('old_firmware', 'firmware_old'),
-}
+})
 
 CASES: Mapping[str, Case] = MappingProxyType({
     **CAMERA, **CLOCK, **PROCESS, **RING, **MESSAGE, **CHECKPOINT, **CAN, **ARM, **OPERATOR})
 """Every fault by name, in the order of the page."""
-
-__all__ = ['CASES', 'FAULT_S', 'Case', 'EmulatorConfig', 'Outcome']
