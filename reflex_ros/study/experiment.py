@@ -1,0 +1,291 @@
+"""Runs the grid of an experiment file on the virtual clock: in parallel, resumable, repeatable.
+
+A folder for each file: ``results.jsonl`` has a line for each cell and seed and nothing else than
+what follows from them; ``cells.json`` what each cell is; ``wall.jsonl`` how long each line took,
+on what and with which code. A cell that is changed in the file is another cell: its lines are run
+anew, those of the old one stay.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reflex_ros.core.ledger import to_records
+from reflex_ros.core.machine import describe_machine
+from reflex_ros.core.stats import bootstrap_median, wilson
+from reflex_ros.core.summary import samples, summarise
+from reflex_ros.sim.experts import make_chunk_expert
+from reflex_ros.stages.oracle import OraclePolicy
+from reflex_ros.study.benchmark import CONTROL_PERIOD_NS, judge
+from reflex_ros.study.episode import Episode, EpisodeSpec, run_episode
+from reflex_ros.study.experiment_file import Cell, Experiment
+from reflex_ros.study.results import Revision
+
+if TYPE_CHECKING:
+    from reflex_ros.core.types import FloatArray
+    from reflex_ros.stages.models import ChunkModel, FrameEncoder, InferRequest
+    from reflex_ros.study.stage_times import Profile
+
+Line = dict[str, Any]
+RESULTS, WALL, CELLS = 'results.jsonl', 'wall.jsonl', 'cells.json'
+DIGITS = 6
+EVENTS = ('jump', 'shove')
+SHIPPED_TINY = Path(__file__).resolve().parents[1] / 'data' / 'tiny'
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One line to make: the key and the settings of a cell, its stage times and a seed."""
+
+    key: str
+    cell: Cell
+    profile: Profile
+    seed: int
+
+
+class FewerFrames:
+    """``ChunkModel`` that sees the newest frames of a block only.
+
+    Args:
+        model: The policy.
+        frames: How many.
+    """
+
+    def __init__(self, model: ChunkModel, frames: int) -> None:
+        self._model = model
+        self._frames = frames
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the policy has."""
+        return getattr(self._model, name)
+
+    def infer(self, request: InferRequest, probe: Any) -> FloatArray | None:
+        """Return the chunk that the policy makes from the newest frames."""
+        block = replace(request.block, window=request.block.window[-self._frames:])
+        return self._model.infer(replace(request, block=block), probe)
+
+
+def spec_of(job: Job) -> EpisodeSpec:
+    """Return the episode of a line."""
+    cell = job.cell
+    delay_s = max(cell.delay_ms, job.profile.total_ms) / 1e3
+    params = {'policy.pipeline': job.profile.pipeline,
+              'safety.max_observation_age_s': round(max(0.5, 2 * delay_s + 0.15), 3)}
+    return EpisodeSpec(
+        policy=cell.policy, mode=cell.mode, execute_steps=cell.execute_steps,
+        delay_ms=cell.delay_ms, seed=job.seed, task=cell.task, kinds=cell.kinds,
+        duration_s=cell.duration_s, tolerance_m=cell.tolerance_m,
+        params={**params, **cell.parameters()},
+    )
+
+
+@contextmanager
+def _parts(job: Job) -> Iterator[tuple[ChunkModel, FrameEncoder | None]]:
+    cell = job.cell
+    if cell.policy == 'oracle':
+        yield OraclePolicy(make_chunk_expert, horizon=cell.chunk or 50), None
+        return
+    from reflex_ros.study.policies import tiny_parts
+
+    with tiny_parts(SHIPPED_TINY, seed=job.seed) as (model, encoder):
+        yield (FewerFrames(model, cell.window) if cell.window else model), encoder
+
+
+def run_job(job: Job) -> tuple[Line, Line]:
+    """Run one episode; return its line, which follows from the job alone, and its wall line."""
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    with _parts(job) as (model, encoder):
+        episode = run_episode(spec_of(job), model=model, encoder=encoder,
+                              costs=job.profile.costs())
+    line = {'cell': job.key, 'seed': job.seed, **figures(job, episode)}
+    return line, {'cell': job.key, 'seed': job.seed,
+                  'wall_s': round(time.perf_counter() - wall_s, 3),
+                  'cpu_s': round(time.process_time() - cpu_s, 3)}
+
+
+def figures(job: Job, episode: Episode) -> Line:
+    """Return the figures of an episode in JSON types, none without samples."""
+    cell, log = job.cell, episode.log
+    verdict = judge(cell.task, log.truths, tolerance_m=cell.tolerance_m)
+    events = [e for truth in log.truths for e in truth.events if e.name in EVENTS]
+    summary = summarise(log.ticks, log.traces, period_ns=CONTROL_PERIOD_NS, events=events)
+    found = samples(to_records(log.ticks), log.traces, events=events)
+    seams = [trace.seam_position for trace in log.traces]
+    return _rounded({
+        'success': list(verdict.successes), 'error_mm': [1e3 * e for e in verdict.errors_m],
+        'reaction_ms': found['event_reaction'],
+        'command_ms': summary.observation_to_command['p50'],
+        'unanswered': summary.unanswered_events,
+        'stalled_ticks': summary.stalled_ticks, 'motion_ticks': summary.motion_ticks,
+        'stalled_changes': round(_zero(summary.stalled_chunks) * summary.chunk_changes),
+        'chunk_changes': summary.chunk_changes,
+        'uncovered': summary.uncovered_share, 'inferences': summary.inferences,
+        'seam_rad': sum(seams) / len(seams) if seams else None,
+        'fallbacks': episode.fallbacks, 'complete': summary.is_complete,
+        'max_age_s': spec_of(job).params['safety.max_observation_age_s'],
+    })
+
+
+def _zero(value: float) -> float:
+    return value if value == value else 0.0
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return round(value, DIGITS) if value == value else None
+    return value
+
+
+# ---- the grid --------------------------------------------------------------------------------
+
+
+def jobs_of(experiment: Experiment) -> list[Job]:
+    """Return every line of an experiment, seed by seed, so that what is cut short is balanced."""
+    keyed = [(experiment.key(cell), cell) for cell in experiment.cells]
+    return [Job(key, cell, experiment.profiles[cell.times], seed)
+            for seed in experiment.seeds for key, cell in dict(keyed).items()]
+
+
+def run_experiment(experiment: Experiment, folder: Path, *, revision: Revision,
+                   workers: int = 0, tick: Callable[[int, int], object] = lambda *_: None
+                   ) -> list[Line]:
+    """Run what is missing, keep it line by line, and return the lines of the experiment.
+
+    Args:
+        experiment: The grid.
+        folder: Its folder, made if missing.
+        revision: Of ``read_revision``, for the wall lines.
+        workers: Processes, 0 = the cores of this process; 1 runs here.
+        tick: Called after each line with the lines that are there and all lines.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_cells(experiment, folder / CELLS)
+    jobs = jobs_of(experiment)
+    wanted = {(job.key, job.seed) for job in jobs}
+    done = {(line['cell'], line['seed']) for line in read_lines(folder / RESULTS)} & wanted
+    left = [job for job in jobs if (job.key, job.seed) not in done]
+    tick(len(done), len(jobs))
+    origin = {'sha': revision.sha, 'dirty': revision.is_dirty, **describe_machine()}
+    _cut(folder / RESULTS)
+    with (folder / RESULTS).open('a', encoding='utf-8') as results, \
+            (folder / WALL).open('a', encoding='utf-8') as walls:
+        for number, (line, wall) in enumerate(_run_all(left, workers), 1):
+            walls.write(json.dumps({**wall, **origin}) + '\n')
+            results.write(json.dumps(line) + '\n')
+            walls.flush()
+            results.flush()
+            tick(len(done) + number, len(jobs))
+    _sort(folder / RESULTS, jobs)
+    return lines_of(experiment, folder)
+
+
+def _run_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Line, Line]]:
+    count = workers or len(os.sched_getaffinity(0))
+    with ExitStack() as stack:
+        if count == 1 or len(jobs) < 2:
+            yield from map(run_job, jobs)
+        else:
+            pool = stack.enter_context(ProcessPoolExecutor(min(count, len(jobs))))
+            stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+            yield from pool.map(run_job, jobs)
+
+
+def read_lines(path: Path) -> list[Line]:
+    """Return the whole lines of a file, [] without one; a torn last line is left out."""
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding='utf-8')
+    return [json.loads(line) for line in text[:text.rfind('\n') + 1].splitlines()]
+
+
+def lines_of(experiment: Experiment, folder: Path) -> list[Line]:
+    """Return the stored lines of an experiment in the order of its grid."""
+    found = {(line['cell'], line['seed']): line for line in read_lines(folder / RESULTS)}
+    keys = [(job.key, job.seed) for job in jobs_of(experiment)]
+    return [found[key] for key in keys if key in found]
+
+
+def _cut(path: Path) -> None:
+    """Remove a torn last line, which a kill leaves."""
+    if path.is_file():
+        text = path.read_text(encoding='utf-8')
+        if not text.endswith('\n'):
+            path.write_text(text[:text.rfind('\n') + 1], encoding='utf-8')
+
+
+def _sort(path: Path, jobs: Sequence[Job]) -> None:
+    """Put the lines of the grid first, in its order; those of other cells follow."""
+    order = {(job.key, job.seed): number for number, job in enumerate(jobs)}
+    lines = read_lines(path)
+    lines.sort(key=lambda line: (order.get((line['cell'], line['seed']), len(order)),
+                                 line['seed'], line['cell']))
+    fresh = path.with_suffix('.tmp')
+    fresh.write_text(''.join(json.dumps(line) + '\n' for line in lines), encoding='utf-8')
+    fresh.replace(path)
+
+
+def _write_cells(experiment: Experiment, path: Path) -> None:
+    known = json.loads(path.read_text(encoding='utf-8')) if path.is_file() else {}
+    for cell in experiment.cells:
+        key = experiment.key(cell)
+        known[key] = {'label': cell.label, **cell.settings()}
+    path.write_text(json.dumps(known, indent=1, sort_keys=True) + '\n', encoding='utf-8')
+
+
+# ---- one cell in figures ---------------------------------------------------------------------
+
+
+def summarise_lines(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the figures of a cell's lines with 95 % intervals; none without samples."""
+    success = [one for line in lines for one in line['success']]
+    errors = [one for line in lines for one in line['error_mm']]
+    reactions = [one for line in lines for one in line['reaction_ms']]
+    commands = [line['command_ms'] for line in lines if line['command_ms'] is not None]
+    return {
+        'episodes': len(lines), 'trials': len(success), 'successes': sum(success),
+        'success': _share(sum(success), len(success)),
+        'error_mm': _median(errors), 'reaction_ms': _median(reactions),
+        'reactions': len(reactions), 'command_ms': _median(commands),
+        'stall_ratio': _total(lines, 'stalled_ticks', 'motion_ticks'),
+        'stalled_chunks': _total(lines, 'stalled_changes', 'chunk_changes'),
+        'uncovered_share': _weighted(lines),
+        'seam_mrad': _median([1e3 * line['seam_rad'] for line in lines
+                              if line['seam_rad'] is not None]),
+        'max_age_s': max((line['max_age_s'] for line in lines), default=None),
+    }
+
+
+def _share(part: int, whole: int) -> tuple[float, float, float] | None:
+    return (part / whole, *wilson(part, whole)) if whole else None
+
+
+def _median(values: Sequence[float]) -> tuple[float, float, float] | None:
+    """Return the median (of an even number the lower one) and its bootstrap interval."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    low, high = bootstrap_median(values, 0, resamples=400)
+    return ordered[(len(ordered) - 1) // 2], low, high
+
+
+def _total(lines: Sequence[Mapping[str, Any]], part: str, whole: str) -> float | None:
+    count = sum(line[whole] for line in lines)
+    return sum(line[part] for line in lines) / count if count else None
+
+
+def _weighted(lines: Sequence[Mapping[str, Any]]) -> float | None:
+    own = [line for line in lines if line['uncovered'] is not None]
+    count = sum(line['inferences'] for line in own)
+    return sum(line['uncovered'] * line['inferences'] for line in own) / count if count else None
