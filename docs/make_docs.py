@@ -254,6 +254,7 @@ FIGURES: Mapping[str, tuple[Draw, str]] = {
     'memory': (small_bench('context_memory'), 'python bench/memory.py'),
     'denoise-variants': (small_bench('denoise_report'), 'python bench/denoise_variants.py'),
     'window': (small_bench('window'), 'python bench/window.py'),
+    'attention-forms': (small_bench('attention_forms'), 'python bench/attention_forms.py'),
     'handoff': (small_bench('handoff'), 'python bench/handoff.py'),
     'pipeline': (small_bench('pipelines'), 'python bench/pipeline.py'),
 }
