@@ -137,7 +137,18 @@ def _trace(layers: Sequence[Layer], shape: Shape, inputs: tuple[Tensor, ...]) ->
     copies = tuple(x.clone() for x in inputs)
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter('ignore')  # sizes are the network's own: constants on purpose
-        graph: Graph = torch.jit.trace(whole, copies, check_trace=False)
+        graph = _graph(whole, copies)
         for _ in range(WARM_CALLS):
             graph(*copies)
+    return graph
+
+
+def _graph(whole: Graph, inputs: tuple[Tensor, ...]) -> Graph:
+    """Return the trace of a function as a graph that goes when nobody uses it.
+
+    ``torch.jit.trace`` makes the same one, but keeps every graph, and the weights that are its
+    constants, until the process ends.
+    """
+    traced, _ = torch._C._create_graph_by_tracing(whole, inputs, lambda _: '', True, False)
+    graph: Graph = torch._C._create_function_from_graph('layers', traced)
     return graph

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -68,6 +71,28 @@ def test_the_number_of_graphs_is_bounded(case, monkeypatch, traces):
         run(one, network, torch.float32)
     assert len(traces) == 4
     assert len(network.expert_pass._graphs) == 1
+
+
+def weights_are_let_go(case):
+    """Return whether the weights of a network that has run as graphs go with it."""
+    case = case('pi05', seed=3, num_steps=STEPS)
+    network = case.network(Reuse(traced=True), torch.float32)
+    run(case, network, torch.float32)
+    weight = weakref.ref(network.expert[0]._in.maps[0].weight)
+    assert weight() is not None
+    del network
+    gc.collect()
+    return weight() is None
+
+
+def test_graphs_that_nobody_uses_keep_no_weights(case):
+    assert weights_are_let_go(case)
+
+
+def test_graphs_that_are_kept_would_be_seen_can_fail(case, monkeypatch):
+    monkeypatch.setattr(
+        passes, '_graph', lambda f, inputs: torch.jit.trace(f, inputs, check_trace=False))
+    assert not weights_are_let_go(case)
 
 
 def test_free_rows_behind_the_block_make_no_new_graph(case, traces):
