@@ -66,6 +66,7 @@ class SnapshotRing:
         self._reason = ''
         self._due_ns = self._quiet_until_ns = 0
         self._threads: list[threading.Thread] = []
+        self._number = 0
         self._lock = threading.Lock()
         self._written = dict.fromkeys(self._counts, 0)
         self._dropped = dict.fromkeys(self._counts, 0)
@@ -143,13 +144,13 @@ class SnapshotRing:
         oldest_ns = min((row[0] for row in kept), default=stamp_ns)
         held = [(oldest_ns, topic, data) for _, topic, data in self._held.values()]
         rows = sorted([*held, *kept], key=lambda row: row[0])
-        thread = threading.Thread(target=self._write, args=(rows, reason), name='snapshot',
-                                  daemon=True)
+        # the name is chosen here: an earlier one may not have made its folder yet
+        thread = threading.Thread(target=self._write, args=(self._next_folder(), rows, reason),
+                                  name='snapshot', daemon=True)
         self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()
 
-    def _write(self, rows: list[_Row], reason: str) -> None:
-        folder = self._next_folder()
+    def _write(self, folder: Path, rows: list[_Row], reason: str) -> None:
         files = BagFiles(folder, self._topics, storage=self._storage)
         written = 0
         try:
@@ -182,9 +183,9 @@ class SnapshotRing:
             counts[topic] += 1
 
     def _next_folder(self) -> Path:
-        number = 1
-        while (folder := self.folder / f'snapshot_{number}').exists():
-            number += 1
+        self._number += 1
+        while (folder := self.folder / f'snapshot_{self._number}').exists():
+            self._number += 1
         return folder
 
     def _write_command(self, folder: Path, reason: str) -> None:

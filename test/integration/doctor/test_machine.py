@@ -58,7 +58,9 @@ def test_a_pretrained_checkpoint_is_opened_completely(family):
 
 
 def test_ctrl_c_ends_a_visit_cleanly():
-    code = 'import sys; from reflex_ros.cli.main import main; sys.exit(main(sys.argv[1:]))'
+    # a shell that starts tests in the background lets them ignore the signal
+    code = ('import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); '
+            'from reflex_ros.cli.main import main; sys.exit(main(sys.argv[1:]))')
     process = subprocess.Popen(
         [sys.executable, '-uc', code, 'doctor', '--only', 'ros-environment',
          'clock-jitter', '--seconds', '100'],

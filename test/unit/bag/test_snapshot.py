@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from reflex_ros.bag import snapshot as module
 from reflex_ros.bag.compress import ImageCompressor
-from reflex_ros.bag.files import BagTopic
+from reflex_ros.bag.files import BagFiles, BagTopic
 from reflex_ros.bag.read import BagReader
 from reflex_ros.bag.schema import find_schema, typestore_of
 from reflex_ros.bag.snapshot import AFTER_NS, SnapshotRing, is_fault
@@ -83,6 +84,32 @@ def test_one_event_makes_one_snapshot(ring, ticks, tmp_path):
     kept.close()
     assert (tmp_path / 'snapshot_2').is_dir()
     assert not (tmp_path / 'snapshot_3').exists()
+
+
+def test_snapshots_that_are_written_at_once_have_folders_of_their_own(
+    ring, ticks, tmp_path, monkeypatch
+):
+    """The first thread has not made its folder yet when the second one starts."""
+    kept, started, go_on = ring(), [], threading.Event()
+    right = BagFiles.open
+
+    def late(files):
+        started.append(files)
+        assert go_on.wait(20)
+        right(files)
+
+    monkeypatch.setattr(BagFiles, 'open', late)
+    for at in (0, 20):
+        feed(kept, ticks, from_s=at, to_s=at + 5)
+        assert kept.trigger('stall', (at + 5) * S)
+        feed(kept, ticks, from_s=at + 5, to_s=at + 10)
+    go_on.set()
+    kept.close()
+    assert len(started) == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ['snapshot_1', 'snapshot_2']
+    for name in ('snapshot_1', 'snapshot_2'):
+        with BagReader(tmp_path / name) as bag:
+            assert bag.topics
 
 
 def test_without_an_event_nothing_is_written(ring, ticks, tmp_path):

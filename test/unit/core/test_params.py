@@ -21,7 +21,9 @@ from reflex_ros.core.params import (
 )
 
 ROOT = Path(__file__).parents[3]
-SHIPPED = sorted((ROOT / 'config').rglob('*.yaml'))
+OTHERS = ('budgets.yaml', 'experiments', 'faults')  # files with readers of their own
+SHIPPED = sorted(path for path in (ROOT / 'config').rglob('*.yaml')
+                 if path.relative_to(ROOT / 'config').parts[0] not in OTHERS)
 BRIDGE = 'controller_bridge'
 
 
