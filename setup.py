@@ -19,6 +19,7 @@ setup(
         (f'{SHARE}/launch', sorted(glob('launch/*.py'))),
         (f'{SHARE}/config', sorted(glob('config/*.yaml'))),
         (f'{SHARE}/config/faults', sorted(glob('config/faults/*.yaml'))),
+        (f'{SHARE}/config/foxglove', sorted(glob('config/foxglove/*.json'))),
         (f'{SHARE}/config/robots', sorted(glob('config/robots/*.yaml'))),
     ],
 )
