@@ -8,26 +8,21 @@ equal bit for bit.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from reflex_ros.infer.cache import StaticCache
 from reflex_ros.infer.decoder import Modulation, Pass, run
+from reflex_ros.infer.trace import Graph, trace
 
 if TYPE_CHECKING:
     from reflex_ros.infer.decoder import Layer
 
-WARM_CALLS = 2
-"""A graph is optimised in its first two calls."""
 MOST_GRAPHS = 16
 """Graphs that are kept; a new shape beyond them replaces the oldest."""
-
-Graph = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,29 +121,9 @@ def _rebuild(
 
 
 def _trace(layers: Sequence[Layer], shape: Shape, inputs: tuple[Tensor, ...]) -> Graph:
-    """Return the pass as a warm graph.
-
-    It is traced on copies: a call to warm it must not write into the cache that is in use.
-    """
+    """Return the pass as a graph; the cache in use is not written."""
 
     def whole(*tensors: Tensor) -> Tensor:
         return run(layers, *_rebuild(shape, tensors))
 
-    copies = tuple(x.clone() for x in inputs)
-    with torch.inference_mode(), warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # sizes are the network's own: constants on purpose
-        graph = _graph(whole, copies)
-        for _ in range(WARM_CALLS):
-            graph(*copies)
-    return graph
-
-
-def _graph(whole: Graph, inputs: tuple[Tensor, ...]) -> Graph:
-    """Return the trace of a function as a graph that goes when nobody uses it.
-
-    ``torch.jit.trace`` makes the same one, but keeps every graph, and the weights that are its
-    constants, until the process ends.
-    """
-    traced, _ = torch._C._create_graph_by_tracing(whole, inputs, lambda _: '', True, False)
-    graph: Graph = torch._C._create_function_from_graph('layers', traced)
-    return graph
+    return trace(whole, inputs)

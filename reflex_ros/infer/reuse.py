@@ -26,7 +26,8 @@ class Reuse:
         packed: Projections of the same input are one product.
         fused: Attention in one kernel that stores no logits; off = product, softmax, product.
         aligned: State and actions start where the number of keys fills whole tiles of the
-            bfloat16 kernel, behind masked rows; off = right behind the prefix.
+            bfloat16 kernel, behind masked rows, and in any type if ``traced``, so that prompts
+            share a graph; off = right behind the prefix.
         traced: The layers of a denoise step are a graph (``passes.LayerPass``), traced in the
             first call with a new number of rows; off = one operation after another. Only for
             processes that call often: tracing takes as long as some calls.

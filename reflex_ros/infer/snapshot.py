@@ -95,7 +95,7 @@ class Prefix:
         is room. All rows behind the prefix become zero then: those that are masked still enter a
         product, with weight zero.
         """
-        if not (is_aligned and self.kv.dtype in TILED):
+        if not is_aligned:
             return self.length
         at = whole_tiles(self.length + rows) - rows
         if at + rows > self.kv.shape[3]:
@@ -234,9 +234,14 @@ class Positions:
         return phases(torch.arange(size), self._rates, dtype=self._dtype)
 
 
-def is_aligned(reuse: Reuse, cache: str | Cache) -> bool:
-    """Return whether the suffix of such a cache may start behind a gap."""
-    return reuse.aligned and reuse.static_rows and cache == PARTITIONED
+def is_aligned(reuse: Reuse, cache: str | Cache, dtype: torch.dtype) -> bool:
+    """Return whether the suffix of such a cache is to start behind a gap.
+
+    Where the kernel takes tiles, and where the pass is a graph: prompts of different lengths then
+    share one.
+    """
+    is_wanted = dtype in TILED or reuse.traced
+    return is_wanted and reuse.aligned and reuse.static_rows and cache == PARTITIONED
 
 
 def suffix_cache(prefix: Prefix, reuse: Reuse, name: str | Cache = PARTITIONED) -> Cache:

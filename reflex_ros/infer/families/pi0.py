@@ -65,7 +65,7 @@ class Pi0Denoiser:
         self._state = network.state_in(state)[:, None].to(network.dtype)
         self._is_state_cached = network.reuse.state_once
         self._at = prefix.start(
-            1 + network.chunk, is_aligned=is_aligned(network.reuse, cache)
+            1 + network.chunk, is_aligned=is_aligned(network.reuse, cache, network.dtype)
         )
         if self._is_state_cached:
             self._cache_state(prefix)

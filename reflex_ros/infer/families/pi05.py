@@ -88,7 +88,8 @@ class Pi05Denoiser:
         self._committed = 0
         positions = prefix.counts()[:, None] + torch.arange(network.chunk)
         joined = suffix_cache(prefix, network.reuse, cache)
-        at = prefix.start(network.chunk, is_aligned=is_aligned(network.reuse, cache))
+        aligned = is_aligned(network.reuse, cache, network.dtype)
+        at = prefix.start(network.chunk, is_aligned=aligned)
         self._how = Pass(
             joined, at, network.positions(positions),
             mask=prefix.seen_by(network.chunk, None, at), watch=watch_of(joined),

@@ -221,7 +221,8 @@ class SmolVlaDenoiser:
         self._table = network.tokens.table(self._taus) if network.reuse.time_table else None
         rows = torch.arange(network.chunk)
         causal = rows[:, None] >= rows[None, :]
-        at = prefix.start(network.chunk, is_aligned=is_aligned(network.reuse, cache))
+        aligned = is_aligned(network.reuse, cache, network.dtype)
+        at = prefix.start(network.chunk, is_aligned=aligned)
         end = at
         if network.reuse.cross_kv and at > prefix.length:
             end = whole_tiles(prefix.length)

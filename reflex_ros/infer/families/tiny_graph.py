@@ -8,18 +8,16 @@ bit for bit, for every number of frames.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from reflex_ros.infer import flow
 from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.families.tiny_network import Context, Gammas, TinyNetwork
-
-WARM_CALLS = 3
-"""A graph is optimised in its first two calls; they take a second."""
+from reflex_ros.infer.trace import trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +47,16 @@ class DenoiseGraph:
 
     def __init__(self, network: TinyNetwork, num_steps: int) -> None:
         self.num_steps = num_steps
-        self._graph = _trace(_Denoise(network, num_steps), _example(network))
+
+        def whole(noise: Tensor, *inputs: Tensor) -> Tensor:
+            denoiser = prepare(network, Call(*inputs), num_steps)
+            return flow.integrate(denoiser.velocity, noise, num_steps)
+
+        self._graph = trace(whole, _example(network))
 
     def __call__(self, noise: Tensor, call: Call) -> Tensor:
         """Return the normalised actions ``[1, horizon, joints]``; inputs were checked before."""
-        actions: Tensor = self._graph(
-            noise, call.condition, call.pinned, call.frames, call.ages_steps
-        )
-        return actions
+        return self._graph(noise, call.condition, call.pinned, call.frames, call.ages_steps)
 
 
 class FrameGraph:
@@ -70,12 +70,11 @@ class FrameGraph:
         sizes, pinned = network.config, _example(network)[2]
         side, cameras = sizes.image_size, len(sizes.cameras)
         pixels = torch.zeros(cameras, side, side, 3, dtype=torch.uint8)
-        self._graph = _trace(_Frame(network), (pixels, pinned))
+        self._graph = trace(partial(encode_frame, network), (pixels, pinned))
 
     def __call__(self, pixels: Tensor, pinned: Tensor) -> Tensor:
         """Return the block of one frame; arguments as ``encode_frame`` of this module."""
-        block: Tensor = self._graph(pixels, pinned)
-        return block
+        return self._graph(pixels, pinned)
 
 
 class TinyDenoiser:
@@ -119,36 +118,8 @@ def encode_frame(network: TinyNetwork, pixels: Tensor, pinned: Tensor) -> Tensor
     return network.encode_tokens(network.vision(images)[None], pinned[None])[0]
 
 
-class _Denoise(nn.Module):
-    """``prepare`` and integration as one module, as a trace wants it."""
-
-    def __init__(self, network: TinyNetwork, num_steps: int) -> None:
-        super().__init__()
-        self._network, self._num_steps = network, num_steps
-
-    def forward(
-        self, noise: Tensor, condition: Tensor, pinned: Tensor, frames: Tensor, ages_steps: Tensor
-    ) -> Tensor:
-        """Return the normalised actions."""
-        call = Call(condition, pinned, frames, ages_steps)
-        denoiser = prepare(self._network, call, self._num_steps)
-        return flow.integrate(denoiser.velocity, noise, self._num_steps)
-
-
-class _Frame(nn.Module):
-    """``encode_frame`` as a module."""
-
-    def __init__(self, network: TinyNetwork) -> None:
-        super().__init__()
-        self._network = network
-
-    def forward(self, pixels: Tensor, pinned: Tensor) -> Tensor:
-        """Return the block of one frame."""
-        return encode_frame(self._network, pixels, pinned)
-
-
 def _example(network: TinyNetwork) -> tuple[Tensor, ...]:
-    """Return inputs of ``_Denoise.forward`` with a full window."""
+    """Return the noise and the fields of ``Call`` for a full window."""
     sizes, dtype = network.config, network.camera.dtype
     layout, heads = sizes.layout, (sizes.kv_heads, sizes.head_dim)
     return (
@@ -158,14 +129,3 @@ def _example(network: TinyNetwork) -> tuple[Tensor, ...]:
         torch.zeros(sizes.window, sizes.layers, 2, layout.frame_tokens, *heads, dtype=dtype),
         torch.arange(sizes.window, dtype=torch.float64),
     )
-
-
-@torch.inference_mode()
-def _trace(module: nn.Module, example: tuple[Tensor, ...]) -> torch.jit.ScriptModule:
-    """Return the module as a warm graph."""
-    with warnings.catch_warnings():  # sizes are the network's own: constants on purpose
-        warnings.simplefilter('ignore')
-        graph: torch.jit.ScriptModule = torch.jit.trace(module.eval(), example, check_trace=False)
-        for _ in range(WARM_CALLS):
-            graph(*example)
-    return graph

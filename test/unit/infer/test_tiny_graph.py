@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +93,17 @@ def test_a_graph_knows_its_steps_and_takes_what_prepare_takes(plain):
         wanted = integrate(prepare(plain.network, call, 2).velocity, noise, 2)
         assert torch.equal(graph(noise, call), wanted)
     assert graph.num_steps == 2
+
+
+def test_weights_go_with_their_policy():
+    policy = TinyPolicy.load(FOLDER)
+    policy.trace_encoder()
+    policy.trace_denoiser()
+    weight = weakref.ref(policy.network.expert[0].mlp.up.weight)
+    assert weight() is not None
+    del policy
+    gc.collect()
+    assert weight() is None
 
 
 def test_a_traced_call_leaves_its_inputs_alone(traced):
