@@ -16,6 +16,7 @@ from reflex_ros.core.ledger import CAUSE_CODES, VERDICT_CODES, LedgerReader, Led
 from reflex_ros.core.param_table import BRIDGE, ENCODER, POLICY, SIMULATOR
 from reflex_ros.core.params import defaults
 from reflex_ros.core.probe import constant_costs
+from reflex_ros.core.types import ArmState
 from reflex_ros.sim.emulator import Emulator, EmulatorConfig
 from reflex_ros.sim.experts import make_chunk_expert
 from reflex_ros.sim.faults import Fault
@@ -145,9 +146,12 @@ class FaultRig:
 
     def recover(self, *, arm_supported: bool = False) -> None:
         """Let the operator recover; blocks in virtual time while the ticks go on."""
-        self._restarts.append(len(self.bus.received.times_ns))
+        # an arm without a fault goes on: its stream does not begin anew
+        begins = self.run.bridge.states.state is ArmState.FAULTED
+        before = len(self.bus.received.times_ns)
         self.replies.append(self.run.bridge.recover(arm_supported=arm_supported))
-        self._restarts.append(len(self.bus.received.times_ns))
+        if begins:
+            self._restarts += [before, len(self.bus.received.times_ns)]
 
     # ---- the run -----------------------------------------------------------------------------
 
