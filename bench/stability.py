@@ -142,7 +142,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--applications', type=int, default=200_000,
                         help='norms of a row, for each variant and regime; 0 = none')
-    parser.add_argument('--calls', type=int, default=100_000,
+    parser.add_argument('--calls', type=int, default=25_000,
                         help='denoise calls in each precision and regime; 0 = none')
     parser.add_argument('--width', type=int, default=stability.StreamSpec().width)
     parser.add_argument('--lanes', type=int, default=stability.StreamSpec().lanes)
