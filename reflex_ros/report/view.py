@@ -68,10 +68,11 @@ def export(path: Path, output: Path | None = None, *, progress: Progress | None 
         part.write_bytes(b'')
         job.write(part)
         part.replace(target)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the latter from the viewer's writer: a full disk
+        got = getattr(error, 'strerror', None) or ' '.join(str(error).split())
         raise ConfigError(
-            f'file {target} cannot be written: got {error.strerror}, expected a folder with room '
-            'that may be written. Name another file.') from error
+            f'file {target} cannot be written: got {got}, expected a folder with room that may be '
+            'written. Name another file.') from error
     finally:
         part.unlink(missing_ok=True)
         job.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from collections import Counter
 
@@ -163,6 +164,16 @@ def test_an_output_that_cannot_or_must_not_be_written_is_input(stalled_bag, tmp_
                                                                output, said):
     assert main(['view', str(stalled_bag), '--output', str(tmp_path / output)]) == 2
     assert said in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_input_and_leaves_no_file(stalled_bag, tmp_path):
+    code = ('import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)); '
+            'from reflex_ros.cli.main import main; sys.exit(main(sys.argv[1:]))')
+    child = subprocess.run(
+        [sys.executable, '-c', code, 'view', str(stalled_bag), '--output',
+         str(tmp_path / 'x.rrd')], capture_output=True, text=True, check=False)
+    assert child.returncode == 2 and 'cannot be written' in child.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_two_suites_in_one_bag_are_refused(stalled, write_rows, tmp_path):
