@@ -24,10 +24,11 @@ OR_NONE = $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 HERE := not soak and not gpu and not hardware and not faults
 PYTHON3 ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 
-.PHONY: help setup demo test numpy1 lint type docs faults soak gpu clean
+.PHONY: help setup demo test numpy1 lint type docs experiments experiments-small results faults soak \
+  gpu clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 19
 	@echo 'demo takes MODE POLICY DELAY_MS DURATION SEED VIEW, e.g. make demo MODE=sync DELAY_MS=80'
 
 setup:  ## virtual environment, packages, messages, entry points (repeat at will)
@@ -60,6 +61,18 @@ type: $(BIN)/reflex-ros  ## static types
 
 docs: $(BIN)/reflex-ros  ## write the generated documents and figures
 	$(BIN)/python docs/make_docs.py
+
+EXPERIMENTS := $(filter-out %/paper.yaml,$(wildcard config/experiments/*.yaml))
+
+experiments: $(BIN)/reflex-ros  ## every experiment of docs/results.md; resumable, about an hour on two idle cores
+	$(BIN)/reflex-ros experiment $(EXPERIMENTS)
+	$(MAKE) results
+
+experiments-small: $(BIN)/reflex-ros  ## every mode once, three short episodes
+	$(BIN)/reflex-ros experiment config/experiments/small/small.yaml --out runs/experiments-small
+
+results: $(BIN)/reflex-ros  ## docs/results.md and docs/results.html from stored lines
+	$(BIN)/python -m reflex_ros.study.results_page
 
 faults: $(BIN)/reflex-ros  ## every fault, kills and fuzzing; writes results/faults/matrix.json
 	$(BIN)/python -m pytest -m 'faults and not gpu and not hardware' --timeout=0 $(PYTEST_ARGS)

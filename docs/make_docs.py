@@ -1,6 +1,7 @@
 """Writes what is generated in the documents: ``make docs``.
 
-``docs/parameters.md`` as a whole, and the text between two markers in the other documents::
+``docs/parameters.md`` and the page of results as a whole, and the text between two markers in the
+other documents::
 
     <!-- figure: tiny-success file=results/tiny -->
     <!-- end -->
@@ -25,6 +26,7 @@ from reflex_ros.core.param_table import BRIDGE, ENCODER, PARAMS, POLICY, RECORDE
 from reflex_ros.core.params import to_markdown
 from reflex_ros.doctor.registry import CHECKS
 from reflex_ros.report import arm_tables
+from reflex_ros.study import results_page
 from reflex_ros.study.fault_report import matrix_lines
 from reflex_ros.study.prior_caches_report import vl_lines, vla_lines
 from reflex_ros.study.results import newest
@@ -59,7 +61,7 @@ BENCH_PARTS = {
 
 def build(root: Path) -> dict[Path, str]:
     """Return every generated document of a checkout and its text."""
-    documents = {root / 'docs' / 'parameters.md': to_markdown()}
+    documents = {root / 'docs' / 'parameters.md': to_markdown(), **results_page.build(root)}
     for name in MARKED:
         path = root / name
         documents[path] = fill(path.read_text(encoding='utf-8'), root)

@@ -11,44 +11,40 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reflex_ros.core.ledger import to_records
 from reflex_ros.core.machine import describe_machine
-from reflex_ros.core.stats import bootstrap_median, wilson
 from reflex_ros.core.summary import samples, summarise
 from reflex_ros.sim.experts import make_chunk_expert
 from reflex_ros.stages.oracle import OraclePolicy
 from reflex_ros.study.benchmark import CONTROL_PERIOD_NS, judge
 from reflex_ros.study.episode import Episode, EpisodeSpec, run_episode
-from reflex_ros.study.experiment_file import Cell, Experiment
+from reflex_ros.study.experiment_lines import (
+    CELLS,
+    RESULTS,
+    WALL,
+    Job,
+    Line,
+    jobs_of,
+    lines_of,
+    read_lines,
+)
 from reflex_ros.study.results import Revision
 
 if TYPE_CHECKING:
     from reflex_ros.core.types import FloatArray
     from reflex_ros.stages.models import ChunkModel, FrameEncoder, InferRequest
-    from reflex_ros.study.stage_times import Profile
+    from reflex_ros.study.experiment_file import Experiment
 
-Line = dict[str, Any]
-RESULTS, WALL, CELLS = 'results.jsonl', 'wall.jsonl', 'cells.json'
 DIGITS = 6
 EVENTS = ('jump', 'shove')
 SHIPPED_TINY = Path(__file__).resolve().parents[1] / 'data' / 'tiny'
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One line to make: the key and the settings of a cell, its stage times and a seed."""
-
-    key: str
-    cell: Cell
-    profile: Profile
-    seed: int
 
 
 class FewerFrames:
@@ -151,13 +147,6 @@ def _rounded(value: Any) -> Any:
 # ---- the grid --------------------------------------------------------------------------------
 
 
-def jobs_of(experiment: Experiment) -> list[Job]:
-    """Return every line of an experiment, seed by seed, so that what is cut short is balanced."""
-    keyed = [(experiment.key(cell), cell) for cell in experiment.cells]
-    return [Job(key, cell, experiment.profiles[cell.times], seed)
-            for seed in experiment.seeds for key, cell in dict(keyed).items()]
-
-
 def run_experiment(experiment: Experiment, folder: Path, *, revision: Revision,
                    workers: int = 0, tick: Callable[[int, int], object] = lambda *_: None
                    ) -> list[Line]:
@@ -202,21 +191,6 @@ def _run_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Line, Line]]:
             yield from pool.map(run_job, jobs)
 
 
-def read_lines(path: Path) -> list[Line]:
-    """Return the whole lines of a file, [] without one; a torn last line is left out."""
-    if not path.is_file():
-        return []
-    text = path.read_text(encoding='utf-8')
-    return [json.loads(line) for line in text[:text.rfind('\n') + 1].splitlines()]
-
-
-def lines_of(experiment: Experiment, folder: Path) -> list[Line]:
-    """Return the stored lines of an experiment in the order of its grid."""
-    found = {(line['cell'], line['seed']): line for line in read_lines(folder / RESULTS)}
-    keys = [(job.key, job.seed) for job in jobs_of(experiment)]
-    return [found[key] for key in keys if key in found]
-
-
 def _cut(path: Path) -> None:
     """Remove a torn last line, which a kill leaves."""
     if path.is_file():
@@ -242,50 +216,3 @@ def _write_cells(experiment: Experiment, path: Path) -> None:
         key = experiment.key(cell)
         known[key] = {'label': cell.label, **cell.settings()}
     path.write_text(json.dumps(known, indent=1, sort_keys=True) + '\n', encoding='utf-8')
-
-
-# ---- one cell in figures ---------------------------------------------------------------------
-
-
-def summarise_lines(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the figures of a cell's lines with 95 % intervals; none without samples."""
-    success = [one for line in lines for one in line['success']]
-    errors = [one for line in lines for one in line['error_mm']]
-    reactions = [one for line in lines for one in line['reaction_ms']]
-    commands = [line['command_ms'] for line in lines if line['command_ms'] is not None]
-    return {
-        'episodes': len(lines), 'trials': len(success), 'successes': sum(success),
-        'success': _share(sum(success), len(success)),
-        'error_mm': _median(errors), 'reaction_ms': _median(reactions),
-        'reactions': len(reactions), 'command_ms': _median(commands),
-        'stall_ratio': _total(lines, 'stalled_ticks', 'motion_ticks'),
-        'stalled_chunks': _total(lines, 'stalled_changes', 'chunk_changes'),
-        'uncovered_share': _weighted(lines),
-        'seam_mrad': _median([1e3 * line['seam_rad'] for line in lines
-                              if line['seam_rad'] is not None]),
-        'max_age_s': max((line['max_age_s'] for line in lines), default=None),
-    }
-
-
-def _share(part: int, whole: int) -> tuple[float, float, float] | None:
-    return (part / whole, *wilson(part, whole)) if whole else None
-
-
-def _median(values: Sequence[float]) -> tuple[float, float, float] | None:
-    """Return the median (of an even number the lower one) and its bootstrap interval."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    low, high = bootstrap_median(values, 0, resamples=400)
-    return ordered[(len(ordered) - 1) // 2], low, high
-
-
-def _total(lines: Sequence[Mapping[str, Any]], part: str, whole: str) -> float | None:
-    count = sum(line[whole] for line in lines)
-    return sum(line[part] for line in lines) / count if count else None
-
-
-def _weighted(lines: Sequence[Mapping[str, Any]]) -> float | None:
-    own = [line for line in lines if line['uncovered'] is not None]
-    count = sum(line['inferences'] for line in own)
-    return sum(line['uncovered'] * line['inferences'] for line in own) / count if count else None

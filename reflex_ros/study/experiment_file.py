@@ -22,7 +22,6 @@ import yaml
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.params import PARAMS, check_value
-from reflex_ros.sim.tasks import TASKS
 from reflex_ros.study.stage_times import Profile, read_profiles
 
 PARTS = ('index', 'command_state', 'blend', 'overlap', 'rtc')
@@ -30,6 +29,7 @@ PARTS = ('index', 'command_state', 'blend', 'overlap', 'rtc')
 the state, the seam blended away or inpainted, the inference started early."""
 POLICIES = ('oracle', 'tiny')
 MODES = ('sync', 'async_naive', 'reflex')
+TASKS = next(spec.choices for spec in PARAMS if spec.name == 'simulator.task')
 ENTRIES = ('preset', 'restart', 'aligned')
 REQUESTS = ('preset', 'continuous', 'threshold', 'overlap')
 FIXED = 'fixed'
@@ -120,7 +120,7 @@ class Experiment:
 
 
 CHOICES = MappingProxyType({
-    'policy': POLICIES, 'task': tuple(TASKS), 'mode': MODES, 'entry': ENTRIES,
+    'policy': POLICIES, 'task': TASKS, 'mode': MODES, 'entry': ENTRIES,
     'request': REQUESTS,
 })
 TYPES = MappingProxyType({

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reflex_ros.study.experiment import summarise_lines
 from reflex_ros.study.experiment_file import Experiment
+from reflex_ros.study.experiment_lines import summarise_lines
 
 HEAD = ('cell', 'h', 'times', 'success, %', 'error, mm', 'reaction, ms', 'stalled chunks, %',
         'uncovered, %', 'stall ratio, %', 'seam, mrad', 'episodes', 'id')

@@ -1,0 +1,37 @@
+"""What the page of results says around its figures; no number stands here."""
+
+from __future__ import annotations
+
+TITLE = 'Results in closed loop'
+INTRO = (
+    'Written by `make results` from the lines in `results/experiments`; every row of ours names '
+    'the cells that it comes from. `simulated`: the stages of the nodes with the simulated arm on '
+    'a virtual clock. `measured`: a clock was read. `paper`: a number of the paper, on other '
+    'robots, tasks and policies; only the order can be compared.')
+READING = (
+    'Success is a share of judged stretches or episodes with its Wilson interval, '
+    'which takes the stretches of an episode for independent. Error, reaction '
+    'and seam are medians with a bootstrap interval; intervals are for 95 %. *Reaction*: from a '
+    'jump of the target to the first command that could know of it. Stalls by three definitions: '
+    'chunk changes with an uncovered tick (*stalled chunks*), share of the inference time that no '
+    'plan covers (*uncovered*), uncovered ticks of the ticks in motion (*stall ratio*). `h` is '
+    'the number of rows executed before a chunk is replaced. *Not decided*: the intervals '
+    'overlap, often because too few episodes were run.')
+PROFILES = (
+    'What an inference costs on the virtual clock, medians in ms; an episode draws from the '
+    'stored samples in an order that its seed decides. `serial`: an inference encodes its own '
+    'images; `two_stream`: they are encoded beside it.')
+MISSING = (
+    'A policy for several tasks is not trained: the manipulation tasks have scripted experts '
+    'alone, and Table 2 with a learned policy is not run.',
+    'No cell was run through the nodes in wall time for this page: that both agree is not shown.',
+    'LIBERO and Kinetix are not here, so Table 3, Table 8, Table 10 and their figures are not '
+    'run.',
+)
+ELSEWHERE = (
+    ('Table 4, ablation of the cache', '[benches.md](benches.md), [baselines.md](baselines.md)'),
+    ('Table 5, numerical stability', '[stability.md](stability.md)'),
+    ('Table 7, time of each stage; Figure 11', '[benches.md](benches.md)'),
+    ('memory against context', '[benches.md](benches.md)'),
+    ('modes and delays with `tiny`', '[README](../README.md#figures)'),
+)

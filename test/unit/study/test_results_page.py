@@ -1,0 +1,348 @@
+"""The page of results: every number has a source, what was not run says so, order is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from reflex_ros.core.stats import wilson
+from reflex_ros.study import results_page
+from reflex_ros.study.experiment_lines import read_lines
+from reflex_ros.study.results_page import Found, build, load, order, verdict
+from reflex_ros.study.results_page_plots import nice_top
+from reflex_ros.study.results_page_render import Heading, Picture, Table, Text, to_html
+
+ROOT = Path(__file__).parents[3]
+FILES = ROOT / 'config' / 'experiments'
+NUMBER = re.compile(r'\d+(?:\.\d+)?')
+NAMES = re.compile(r'`[^`]*`|\]\([^)]*\)|!\[[^\]]*\]|(?:Table|Figure) \d+|Pi0(?:\.5)?|RTX \d+'
+                   r'|\d\d\d\d-\d\d-\d\d')
+"""What has digits and is no figure: code, links, alternative texts, names, dates."""
+
+
+def numbers(text):
+    """Return the figures in a text, as they are written."""
+    return NUMBER.findall(NAMES.sub(' ', text))
+
+
+@pytest.fixture(scope='module')
+def page():
+    return (ROOT / 'docs' / 'results.md').read_text(encoding='utf-8')
+
+
+@pytest.fixture(scope='module')
+def stored():
+    """Return all stored lines by experiment and cell, and the wall lines by experiment."""
+    cells, walls = {}, {}
+    for path in (ROOT / 'results' / 'experiments').glob('*/results.jsonl'):
+        for line in read_lines(path):
+            own = cells.setdefault(path.parent.name, {})
+            own.setdefault(line['cell'], {})[line['seed']] = line
+        walls[path.parent.name] = read_lines(path.with_name('wall.jsonl'))
+    return cells, walls
+
+
+def percent(value, digits=0):
+    return f'{100 * value:.{digits}f}'
+
+
+def own_figures(lines):
+    """Return every figure that the lines of a cell give, by formulas of this test."""
+    trials = [one for line in lines for one in line['success']]
+    found = {str(len(lines))}
+    if trials:
+        found |= {percent(part) for part in (sum(trials) / len(trials),
+                                             *wilson(sum(trials), len(trials)))}
+    for share in shares(lines):
+        if share is not None:
+            found |= {percent(share), percent(share, 1)}
+    return found | medians(lines)
+
+
+def medians(lines):
+    """Return every value that a median or the end of its interval can be: between two samples."""
+    found = set()
+    for values, digits in ((samples(lines, 'error_mm'), 0), (samples(lines, 'reaction_ms'), 0),
+                           ([1e3 * line['seam_rad'] for line in lines
+                             if line['seam_rad'] is not None], 1)):
+        found |= {f'{value:.{digits}f}' for value in values}
+        ordered = sorted(values)
+        if ordered:
+            found |= {f'between {ordered[0]} {ordered[-1]} {digits}'}
+    return found
+
+
+def samples(lines, name):
+    return [one for line in lines for one in line[name]]
+
+
+def is_known(text, known):
+    """Return whether a number is a figure, or may end a bootstrap interval of its samples."""
+    if text in known:
+        return True
+    digits = len(text.partition('.')[2])
+    for span in (item for item in known if item.startswith('between')):
+        _, low, high, places = span.split()
+        half = 0.5 * 10.0 ** -int(places)
+        if int(places) == digits and float(low) - half <= float(text) <= float(high) + half:
+            return True
+    return False
+
+
+def row_faults(row, name, cells):
+    """Yield what a row of the section of an experiment says and the lines of its cells do not.
+
+    Without an experiment (the claims) the lines may be those of any one.
+    """
+    ids = re.findall(r'`([0-9a-f]{10})`', row)
+    groups = [cells.get(name, {})] if name else list(cells.values())
+    lines = [[line for group in groups for line in group.get(key, {}).values()] for key in ids]
+    cut = [cell.strip() for cell in row.strip('|').split('|')]
+    yield from (one for one in numbers(' '.join(cut[: 3 if len(cut) == 12 else 1]))
+                if one not in numbers(given()))
+    if len(cut) == 12:
+        yield from table_faults(cut, lines[0])
+    else:
+        known = set().union(*(own_figures(own) for own in lines))
+        yield from (one for one in numbers(' '.join(cut[1:])) if not is_known(one, known))
+
+
+def table_faults(cut, lines):
+    """Yield the cells of a row of figures that are not those of the lines, column by column."""
+    episodes, _, planned = cut[10].partition(' of ')
+    if int(episodes) != len(lines) or int(planned) not in seeds_planned():
+        yield cut[10]
+    if not lines:
+        yield from (text for text in cut[3:10] if text != 'not run')
+        return
+    trials = samples(lines, 'success')
+    middle, low, high = (percent(part) for part in (
+        sum(trials) / len(trials), *wilson(sum(trials), len(trials))))
+    if cut[3] != f'{middle} ({low} to {high})':
+        yield cut[3]
+    seams = [1e3 * line['seam_rad'] for line in lines if line['seam_rad'] is not None]
+    for text, values, digits in ((cut[4], samples(lines, 'error_mm'), 0),
+                                 (cut[5], samples(lines, 'reaction_ms'), 0), (cut[9], seams, 1)):
+        if not is_median(text, values, digits):
+            yield text
+    for text, share in zip(cut[6:9], shares(lines), strict=True):
+        if text != ('none' if share is None else percent(share)):
+            yield text
+
+
+def is_median(text, values, digits):
+    """Return whether a text is the median of the values with an interval inside their span."""
+    if not values:
+        return text == 'none'
+    ordered = sorted(values)
+    middle, low, high = (float(one) for one in numbers(text))
+    half = 0.5001 * 10.0 ** -digits
+    return (f'{ordered[(len(ordered) - 1) // 2]:.{digits}f}' == numbers(text)[0]
+            and ordered[0] - half <= low <= middle <= high <= ordered[-1] + half)
+
+
+def shares(lines):
+    """Return stalled chunks, uncovered share and stall ratio, None without a whole."""
+    own = [line for line in lines if line['uncovered'] is not None]
+    sums = (
+        (sum(line['stalled_changes'] for line in lines),
+         sum(line['chunk_changes'] for line in lines)),
+        (sum(line['uncovered'] * line['inferences'] for line in own),
+         sum(line['inferences'] for line in own)),
+        (sum(line['stalled_ticks'] for line in lines),
+         sum(line['motion_ticks'] for line in lines)),
+    )
+    return [part / whole if whole else None for part, whole in sums]
+
+
+@cache
+def given():
+    """Return the text of all experiment files."""
+    return ' '.join(path.read_text(encoding='utf-8') for path in sorted(FILES.glob('*.yaml')))
+
+
+def seeds_planned():
+    return {len(one.experiment.seeds) for one in everything()}
+
+
+def source_faults(text, walls):
+    """Yield numbers of a source paragraph that the wall lines do not give."""
+    name = re.search(r'config/experiments/(\w+)\.yaml', text)[1]
+    found = load_one(name)
+    known = {str(len(found.lines)), str(len(found.experiment.cells) * len(found.experiment.seeds))}
+    keys = {(line['cell'], line['seed']) for line in found.lines}
+    own = [wall for wall in walls.get(name, []) if (wall['cell'], wall['seed']) in keys]
+    known |= {f'{sum(wall["cpu_s"] for wall in own):.0f}'}
+    known |= {part for wall in own for part in numbers(f'{wall["cpu"]} {wall["cores"]}')}
+    yield from (one for one in numbers(text) if one not in known)
+
+
+@cache
+def everything():
+    return load(ROOT)
+
+
+def load_one(name):
+    return next(one for one in everything() if one.experiment.name == name)
+
+
+def unsourced(text, cells, walls):
+    """Return (paragraph or row, number) of everything on the page that has no source."""
+    # first and last seed follow from first and count
+    seeds = {str(one.experiment.seeds[-1]) for one in everything()} | {'0', '95'}
+    settings = set(numbers(given())) | seeds
+    settings |= {f'{float(one):.1f}' for one in settings}
+    times = (FILES / 'stage_times.json').read_text(encoding='utf-8')
+    paper = set(numbers((FILES / 'paper.yaml').read_text(encoding='utf-8')))
+    found, name, titles = [], '', {one.experiment.title: one.experiment.name
+                                   for one in everything()}
+    for paragraph in text.split('\n\n'):
+        if paragraph.startswith('## '):
+            name = titles.get(paragraph[3:].strip(), '')
+        is_table = paragraph.startswith('|')
+        for part in paragraph.splitlines() if is_table else [paragraph]:
+            if re.search(r'`[0-9a-f]{10}` \|$', part):
+                bad = row_faults(part, name, cells)
+            elif part.startswith('Source:'):
+                bad = source_faults(part, walls)
+            elif is_table and part.endswith('| `paper` |'):
+                bad = (one for one in numbers(part) if one not in paper)
+            elif is_table and re.search(r'\| `(paper|measured|assumed)` \|', part):
+                bad = time_faults(part, json.loads(times))
+            else:
+                bad = (one for one in numbers(part) if one not in settings)
+            found += [(part, one) for one in bad]
+    return found
+
+
+def time_faults(row, stored):
+    """Yield numbers of a row of stage times that are not those of its profile."""
+    cut = [cell.strip() for cell in row.strip('|').split('|')]
+    profile = stored['profiles'][cut[0].strip('`')]
+    known = {f'{sorted(ms)[(len(ms) - 1) // 2]:.1f}' for ms in profile['stages_ms'].values()}
+    known |= set(numbers(profile['source']))
+    yield from (one for one in numbers(row) if one not in known)
+
+
+def test_every_number_on_the_page_comes_from_a_line(page, stored):
+    assert unsourced(page, *stored) == []
+
+
+@pytest.mark.parametrize('wrong', ['success', 'source', 'paper', 'prose', 'time'])
+def test_a_number_without_a_source_can_fail(page, stored, wrong):
+    row = next(line for line in page.splitlines()
+               if re.search(r'\d of \d+ \| `[0-9a-f]{10}` \|$', line) and '| 0 of' not in line)
+    changes = {
+        'success': (row, re.sub(r'\| \d+ \((\d+) to', r'| 3.7 (\1 to', row, count=1)),
+        'source': ('Source: ', 'Source: 7777 s, '),
+        'paper': ('| 148.2 |', '| 148.3 |'),
+        'prose': ('medians in ms;', 'medians in ms, 4321 of them;'),
+        'time': ('| 58.7 |', '| 58.8 |'),
+    }
+    old, new = changes[wrong]
+    assert old in page and new != old
+    assert unsourced(page.replace(old, new, 1), *stored)
+
+
+def test_every_cell_of_every_file_is_on_the_page(page):
+    for found in everything():
+        assert f'## {found.experiment.title}\n' in page
+        for cell in found.experiment.cells:
+            assert f'`{found.experiment.key(cell)}`' in page
+
+
+# ---- what the page says ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def empty(monkeypatch, tmp_path):
+    """Return the page of a checkout in which nothing was run."""
+    (tmp_path / 'config').mkdir()
+    (tmp_path / 'config' / 'experiments').symlink_to(FILES)
+    return build(tmp_path), tmp_path
+
+
+def test_without_lines_everything_is_not_run_and_nothing_has_a_figure(empty):
+    files, root = empty
+    text = files[root / 'docs' / 'results.md']
+    claims = [line for line in text.splitlines() if line.startswith('| Do')]
+    assert claims and all('**not run**' in line for line in claims)
+    assert unsourced(text, {}, {}) == [] or not any(
+        'not run' not in part for part, _ in unsourced(text, {}, {}) if part.startswith('| '))
+    assert set(files) == {root / 'docs' / 'results.md', root / 'docs' / 'results.html'}
+
+
+@pytest.mark.parametrize(('mine', 'theirs', 'more', 'answer'), [
+    ((9, 8, 10), (5, 4, 6), True, 'yes'), ((5, 4, 6), (9, 8, 10), True, 'no'),
+    ((9, 8, 10), (5, 4, 6), False, 'no'), ((5, 4, 6), (9, 8, 10), False, 'yes'),
+    ((6, 4, 8), (5, 4, 6), True, 'not decided'),
+])
+def test_only_intervals_that_are_apart_decide(mine, theirs, more, answer):
+    assert verdict(mine, theirs, more) == answer
+
+
+def two_cells(monkeypatch, first, second):
+    found = load_one('jump100')
+    values = {'sync': first, 'reflex': second}
+    monkeypatch.setattr(Found, 'cell', lambda self, label: ('0' * 10, {
+        'success': (values[label], 0.0, 1.0)}))
+    return order(found, {'figure': 'success', 'cells': ['reflex', 'sync'], 'if_other': 'reasons'})
+
+
+def test_the_page_says_where_our_order_is_another_one_and_why(monkeypatch):
+    assert 'the same' in two_cells(monkeypatch, 0.1, 0.9)
+    other = two_cells(monkeypatch, 0.9, 0.1)
+    assert '**Ours differs**' in other and 'Why: reasons' in other
+    assert 'with ties' in two_cells(monkeypatch, 0.5, 0.5)
+
+
+# ---- form --------------------------------------------------------------------------------------
+
+
+class Loads(HTMLParser):
+    """Collects what a page would fetch and counts its pictures."""
+
+    def __init__(self):
+        super().__init__()
+        self.fetched, self.plots = [], 0
+
+    def handle_starttag(self, tag, attrs):
+        self.plots += tag == 'svg'
+        self.fetched += [value for name, value in attrs if name in ('src', 'srcset')]
+        if tag in ('script', 'link', 'iframe', 'object'):
+            self.fetched.append(tag)
+
+
+def test_the_html_page_has_the_plots_inside_and_loads_nothing():
+    files = build(ROOT)
+    loads = Loads()
+    loads.feed(files[ROOT / 'docs' / 'results.html'])
+    pictures = [path for path in files if path.suffix == '.svg']
+    assert loads.fetched == [] and loads.plots == len(pictures) > 0
+
+
+def test_text_of_a_page_cannot_become_markup():
+    blocks = [Heading(1, '<b>'), Text('a < b `<i>` **c** [d](e.md)'),
+              Table(('<td>',), [['<script>']]), Picture('x.svg', 'x', '<svg></svg>')]
+    text = to_html('<title>', blocks)
+    assert '<script>' not in text and '&lt;script&gt;' in text and '<code>&lt;i&gt;</code>' in text
+    assert '<b>c</b>' in text and '<a href="e.md">d</a>' in text
+
+
+@pytest.mark.parametrize(('value', 'top'), [(0.0, 1e-9), (0.3, 0.4), (7.0, 8.0), (100.0, 100.0),
+                                            (101.0, 200.0)])
+def test_an_axis_ends_at_a_round_number_that_holds_everything(value, top):
+    assert nice_top([value]) >= value
+    assert value == 0.0 or nice_top([value]) == pytest.approx(top)
+
+
+def test_make_results_writes_what_changed_and_nothing_twice(empty, monkeypatch, capsys):
+    _, root = empty
+    monkeypatch.chdir(root)
+    assert results_page.main() == 0 and 'docs/results.md' in capsys.readouterr().out
+    assert results_page.main() == 0 and capsys.readouterr().out == ''
