@@ -21,7 +21,7 @@ RUN docker/install.sh messages
 COPY . .
 RUN docker/install.sh package check
 
-ENV HOME=/home/reflex \
+ENV HOME=/var/lib/reflex \
     RMW_IMPLEMENTATION=rmw_fastrtps_cpp \
     FASTRTPS_DEFAULT_PROFILES_FILE=/opt/reflex/fastdds.xml \
     OMP_WAIT_POLICY=PASSIVE \

@@ -16,6 +16,7 @@ SOURCES = sorted((ROOT / 'reflex_ros').rglob('*.py'))
 
 LEVELS = {
     'core': 0,
+    'kernels': 0.5,
     'infer': 1, 'ring': 1, 'arm': 1, 'bag': 1, 'sim': 1,
     'stages': 2, 'analysis': 2, 'ros': 2,
     'nodes': 3, 'report': 3, 'train': 3, 'study': 3, 'doctor': 3,
