@@ -17,7 +17,14 @@ from typing import Any
 
 import yaml
 
-from reflex_ros.study.experiment_file import Cell, Experiment, load_experiment
+from reflex_ros.study.experiment_file import (
+    CHOICES,
+    PARTS,
+    TYPES,
+    Cell,
+    Experiment,
+    load_experiment,
+)
 from reflex_ros.study.experiment_lines import (
     RESULTS,
     WALL,
@@ -39,7 +46,9 @@ from reflex_ros.study.results_page_render import (
 from reflex_ros.study.results_page_words import (
     ELSEWHERE,
     INTRO,
+    KEYS,
     MISSING,
+    OWN_GRID,
     PROFILES,
     READING,
     TITLE,
@@ -122,8 +131,16 @@ def page(found: Sequence[Found]) -> list[Block]:
         blocks += section(one)
     blocks += [Heading(2, 'Stage times'), Text(PROFILES), _profiles(found)]
     blocks += [Heading(2, 'Elsewhere'), Table(('of the paper', 'ours'), ELSEWHERE)]
+    blocks += [Heading(2, 'Your own grid'), Text(OWN_GRID), Table(('key', 'values'), keys())]
     blocks += [Heading(2, 'Not run'), *(Text(f'* {text}') for text in MISSING)]
     return blocks
+
+
+def keys() -> list[list[str]]:
+    """Return every key of a block and what it may have."""
+    choices = {**CHOICES, 'parts': PARTS}
+    return [[f'`{key}`', ', '.join(f'`{one}`' for one in choices.get(key, ())) or KEYS[key]]
+            for key in TYPES]
 
 
 # ---- what holds ------------------------------------------------------------------------------
@@ -139,6 +156,8 @@ def claims(found: Sequence[Found]) -> list[list[str]]:
                label, 'reaction_ms') for who, label in AT_OWN_TIMES]
     asked.append((table1, 'Does it react sooner than `async_naive` at equal times?',
                   'reflex, standard times', AT_OWN_TIMES[1][1], 'reaction_ms'))
+    asked.append((table1, 'Does it with its own times of `tiny`, which are short?',
+                  f'{OWN} of tiny', f'{AT_OWN_TIMES[1][1]} of tiny', 'reaction_ms'))
     steps = [(parts, f'Does {more.split(" + ")[-1]} add success?', more, less, 'success')
              for less, more in pairwise(LADDER)]
     return [*(_claim(*one) for one in asked), _stalls(table1), *(_claim(*one) for one in steps)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 TITLE = 'Results in closed loop'
 INTRO = (
     'Written by `make results` from the lines in `results/experiments`; every row of ours names '
@@ -21,6 +23,20 @@ PROFILES = (
     'What an inference costs on the virtual clock, medians in ms; an episode draws from the '
     'stored samples in an order that its seed decides. `serial`: an inference encodes its own '
     'images; `two_stream`: they are encoded beside it.')
+OWN_GRID = (
+    'A file in the form of those in `config/experiments`: `title`, `about`, `seeds` (`first`, '
+    '`count`), `defaults` for all blocks, and `grid`, a list of blocks with the keys below. A '
+    'list of values is one cell each; several lists are every combination. '
+    '`reflex-ros experiment FILE` runs what is missing, seed by seed; the same file and seed give '
+    'the same lines.')
+KEYS = MappingProxyType({
+    'label': 'name of the cell; settings in braces are filled in',
+    'kinds': 'motions of the target', 'params': 'further parameters of docs/parameters.md',
+    'execute_steps': 'rows executed before a chunk is replaced', 'chunk': 'rows of a chunk',
+    'window': 'frames that `tiny` sees', 'delay_ms': 'injected delay',
+    'times': 'a profile of the stage times above', 'duration_s': 'length of an episode',
+    'tolerance_m': 'distance that counts as followed',
+})
 MISSING = (
     'A policy for several tasks is not trained: the manipulation tasks have scripted experts '
     'alone, and Table 2 with a learned policy is not run.',
