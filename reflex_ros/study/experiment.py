@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reflex_ros.core.clock import S, SystemClock, cpu_ns
 from reflex_ros.core.ledger import to_records
 from reflex_ros.core.machine import describe_machine
 from reflex_ros.core.summary import samples, summarise
@@ -97,14 +97,15 @@ def _parts(job: Job) -> Iterator[tuple[ChunkModel, FrameEncoder | None]]:
 
 def run_job(job: Job) -> tuple[Line, Line]:
     """Run one episode; return its line, which follows from the job alone, and its wall line."""
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    clock = SystemClock()
+    wall_before, cpu_before = clock.mono_ns(), cpu_ns()
     with _parts(job) as (model, encoder):
         episode = run_episode(spec_of(job), model=model, encoder=encoder,
                               costs=job.profile.costs())
     line = {'cell': job.key, 'seed': job.seed, **figures(job, episode)}
     return line, {'cell': job.key, 'seed': job.seed,
-                  'wall_s': round(time.perf_counter() - wall_s, 3),
-                  'cpu_s': round(time.process_time() - cpu_s, 3)}
+                  'wall_s': round((clock.mono_ns() - wall_before) / S, 3),
+                  'cpu_s': round((cpu_ns() - cpu_before) / S, 3)}
 
 
 def figures(job: Job, episode: Episode) -> Line:

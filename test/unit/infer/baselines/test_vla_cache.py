@@ -131,4 +131,3 @@ def test_it_refuses_what_it_does_not_apply_to(stream):
             one.policy.prepare(one.full(seen), seen.state, cache=name)
     with pytest.raises(ConfigError, match="'clever'"):
         open_prior('clever', stream().policy)
-
