@@ -43,8 +43,8 @@ demo: $(BIN)/reflex-ros  ## run the nodes against a simulated arm
 	  $(if $(SEED),--seed $(SEED)) $(if $(filter-out 0,$(VIEW)),--view)
 
 test: lint type  ## lint, types and every test that needs no GPU, arm or hours
-	$(BIN)/python -m pytest -m '$(HERE) and not ($(REAL_TIME))' -n $(JOBS) --dist loadfile \
-	  $(PYTEST_ARGS) $(OR_NONE)
+	$(BIN)/python -m pytest -m '$(HERE) and not ($(REAL_TIME))' $(PYTEST_ARGS) \
+	  -n $(JOBS) --dist loadfile --no-loadscope-reorder $(OR_NONE)
 	$(BIN)/python -m pytest -m '$(HERE) and ($(REAL_TIME))' $(PYTEST_ARGS) $(OR_NONE)
 
 numpy1:  ## the pure layers under NumPy 1.26, in an environment of their own
