@@ -386,12 +386,7 @@ ODD = (Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_CLEANUP,
        Transition.TRANSITION_UNCONFIGURED_SHUTDOWN, 200)
 
 
-def test_a_stopped_process_is_named_and_goes_on_and_a_signal_ends_each_with_zero(
-    stage, monkeypatch
-):
-    # stopped inside a lock of the shared-memory transport, a process keeps its peers waiting for
-    # two seconds; then the bridge rightly faults, and this test is about what our nodes do
-    monkeypatch.setenv('FASTDDS_BUILTIN_TRANSPORTS', 'UDPv4')
+def test_a_stopped_process_is_named_and_goes_on_and_a_signal_ends_each_with_zero(stage):
     names = ('simulator', 'recorder', 'vision_encoder', 'policy', 'controller_bridge')
     stage.up(*names)
     plan = stage.newest('plan')
