@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     from reflex_ros.bringup.advise import advise, as_json, format_advice
     from reflex_ros.bringup.replay_input import ReplaySpec
     from reflex_ros.bringup.settings import parse_overrides
+    from reflex_ros.core.files import write_text
     from reflex_ros.stages.replay_costs import parse_injections
 
     overrides = {**({'policy.name': options.policy} if options.policy else {}),
@@ -45,6 +46,6 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return EXIT_DONE
     if options.json:
-        Path(options.json).write_text(text, encoding='utf-8')
+        write_text(Path(options.json), text)
     print('\n'.join(format_advice(advice)))
     return EXIT_DONE

@@ -28,8 +28,8 @@ def run(options: argparse.Namespace) -> int:
     """Print the comparison and return whether the budgets are met."""
     from reflex_ros.analysis.budgets import judge, load_budgets
     from reflex_ros.analysis.compare import compare, load_subject
+    from reflex_ros.core.files import write_text
     from reflex_ros.report import comparison
-    from reflex_ros.report.files import write_text
 
     budgets = load_budgets(options.budgets) if options.budgets else ()
     subjects = [load_subject(path) for path in options.run]

@@ -39,9 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the certificate, write what was asked for."""
     from reflex_ros.bringup.settings import parse_overrides
+    from reflex_ros.core.files import write_text
     from reflex_ros.report.verify import format_certificate, page
     from reflex_ros.study.inspect import robot_of
-    from reflex_ros.study.verify import verify, write_json, write_text
+    from reflex_ros.study.verify import verify, write_json
     from reflex_ros.study.verify_scenes import Asked
 
     robot = robot_of(options.robot, parse_overrides(options.param), run=options.bag)

@@ -8,10 +8,10 @@ from pathlib import Path
 from reflex_ros.analysis.figures import Analysis, analyse
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.errors import ReflexError
+from reflex_ros.core.files import write_text
 from reflex_ros.report.audit import audit, format_audit
 from reflex_ros.report.brief import format_brief
 from reflex_ros.report.document import to_json
-from reflex_ros.report.files import write_text
 from reflex_ros.report.page import page
 from reflex_ros.report.summary import write_summary
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.files import write_text
 from reflex_ros.infer.checkpoint.config import read_json
 from reflex_ros.study.inspect_pretrained import PretrainedSubject
 from reflex_ros.study.inspect_robot import Robot, read_robot, read_run
@@ -119,10 +120,4 @@ def write_json(path: Path, facts: Mapping[str, Any], sight: Sight | None = None)
         ConfigError: The file cannot be written.
     """
     content = {'schema': SCHEMA, **facts, 'sight': None if sight is None else sight.to_dict()}
-    try:
-        path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + '\n', 'utf-8')
-    except OSError as error:
-        raise ConfigError(
-            f'output cannot be written {path}: got {error}, expected a writable file. '
-            'Choose another place.'
-        ) from error
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + '\n')

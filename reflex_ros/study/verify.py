@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.files import write_text
 from reflex_ros.infer.boundary.certificate import Certificate, certify, largest, sample_of
 from reflex_ros.infer.boundary.probe import STATE, WORDS, Probe
 from reflex_ros.infer.boundary.snapshot import EQUAL, SnapshotBoundary, relative
@@ -98,21 +98,6 @@ def write_json(path: Path, report: Report) -> None:
         ConfigError: The file cannot be written.
     """
     write_text(path, json.dumps(plain(report), indent=1, ensure_ascii=False) + '\n')
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
-    try:
-        path.write_text(text, encoding='utf-8')
-    except OSError as error:
-        raise ConfigError(
-            f'output cannot be written {path}: got {error}, expected a writable file. '
-            'Choose another place.'
-        ) from error
 
 
 def plain(value: Any) -> Any:

@@ -331,7 +331,7 @@ def test_an_image_encoder_that_sees_the_flow_time_ends_with_code_2(run, timed, n
     (['--input', 'nothing.npz'], 'input cannot be read'),
     (['--bag', 'nothing'], 'no bag'),
     (['--robot', PIPER, '-p', 'policy.joint_unit:=rad'], 'policy.joint_names'),
-    (['--page', 'no/such/folder/page.html'], 'output cannot be written'),
+    (['--page', 'no/such/folder/page.html'], 'cannot be written'),
     (['-p', 'arm.colour:=red'], 'arm.colour'),
 ])
 def test_bad_input_ends_with_one_line_and_code_2(options, word, run, tmp_path, monkeypatch):
