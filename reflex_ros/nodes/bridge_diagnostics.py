@@ -13,11 +13,17 @@ from reflex_ros.stages.accounts import advise
 from reflex_ros.stages.build import channels_from
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reflex_ros.arm.protocol import Arm, BusStats
+    from reflex_ros.core.clock import Clock
     from reflex_ros.core.types import ControlTick
+    from reflex_ros.nodes.bridge_topics import BridgeTopics
     from reflex_ros.stages.bridge import Bridge
     from reflex_ros.stages.build import Params
 
+BACKLOG = 100
+"""Messages that may wait to be published; more are two thirds of a second of the loop at 50 Hz."""
 STANDSTILL_NS = 500 * MS
 """A loop whose newest tick is older stands still."""
 _LEVELS = ((Verdict.FRESH, Level.OK), (Verdict.LIMITED, Level.OK), (Verdict.RAMPING, Level.OK),
@@ -28,6 +34,26 @@ def hardware(params: Params) -> str:
     """Return what the bridge drives: its CAN channels."""
     several = channels_from(params)
     return f'piper:{"+".join(several.values()) or params["arm.channel"]}'
+
+
+def sources(arm: Arm, bridge: Bridge, topics: BridgeTopics, *,
+            clock: Clock) -> dict[str, Callable[[], Diagnosis]]:
+    """Return what the bridge's diagnostics ask, by part of the node."""
+    return {
+        'tick': lambda: tick_diagnosis(topics.last_tick, clock.mono_ns()),
+        'arm': lambda: arm_diagnosis(arm, bridge),
+        'bus': lambda: bus_diagnosis(arm.stats()),
+        'topics': lambda: topics_diagnosis(topics.outbox.backlog, topics.outbox.dropped),
+    }
+
+
+def topics_diagnosis(backlog: int, dropped: int) -> Diagnosis:
+    """Return how far publishing is behind the control loop, and what was lost over it."""
+    values = {'backlog': backlog, 'dropped': dropped}
+    if not dropped and backlog <= BACKLOG:
+        return Diagnosis(Level.OK, 'published as they come', values)
+    return Diagnosis(Level.WARN, 'publishing waits for a reader; the arm is not affected. Look '
+                     'for a process that was stopped or hangs.', values)
 
 
 def tick_diagnosis(tick: ControlTick | None, now_ns: int) -> Diagnosis:

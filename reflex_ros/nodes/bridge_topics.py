@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from reflex_ros.core.types import ChunkTrace, ControlTick, Plan, StallEvent, Task
 from reflex_ros.ros import convert
+from reflex_ros.ros.publish import Outbox
 from reflex_ros.ros.qos import topic
 
 if TYPE_CHECKING:
@@ -24,13 +25,15 @@ TYPES: tuple[tuple[type, str, Any], ...] = (
 
 
 class BridgeTopics:
-    """Publishes what the bridge puts out; safe from several threads.
+    """Publishes what the bridge puts out, in order; safe from several threads, never waits.
 
     Args:
         node: The bridge's node.
     """
 
     def __init__(self, node: ReflexNode) -> None:
+        self.outbox = Outbox(lambda error: node.get_logger().error(
+            str(error), throttle_duration_sec=1.0))
         self._publishers = {
             kind: (node.advertise(topic(name)), to_msg) for kind, name, to_msg in TYPES
         }
@@ -42,7 +45,7 @@ class BridgeTopics:
         for output in outputs:
             value = output.value
             publisher, to_msg = self._publishers[type(value)]
-            publisher.publish(to_msg(value))
+            self.outbox.post(publisher, to_msg(value))
             if isinstance(value, ControlTick):
                 self.last_tick = value
 
@@ -52,5 +55,9 @@ class BridgeTopics:
         now = clock.now()
         if reading is not None and reading.mono_ns:
             stamp_ns = now.stamp_ns - (now.mono_ns - reading.mono_ns)
-            self._joint_states.publish(convert.joint_state_to_msg(
+            self.outbox.post(self._joint_states, convert.joint_state_to_msg(
                 reading, names=names, stamp_ns=stamp_ns))
+
+    def close(self) -> bool:
+        """Publish what waits; return whether that was done in time."""
+        return self.outbox.close()

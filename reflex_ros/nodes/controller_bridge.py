@@ -11,12 +11,7 @@ from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ArmError, ReflexError
 from reflex_ros.core.param_table import BRIDGE
 from reflex_ros.core.priority import Urgency, freeze_garbage
-from reflex_ros.nodes.bridge_diagnostics import (
-    arm_diagnosis,
-    bus_diagnosis,
-    hardware,
-    tick_diagnosis,
-)
+from reflex_ros.nodes.bridge_diagnostics import hardware, sources
 from reflex_ros.nodes.bridge_services import serve_bridge
 from reflex_ros.nodes.bridge_topics import BridgeTopics
 from reflex_ros.ros import convert
@@ -42,6 +37,7 @@ class BridgeNode(ReflexNode):
         super().__init__(BRIDGE, stop)
         self._lock = threading.RLock()
         self._bridge: Bridge | None = None
+        self._topics: Any = None
         self._loop: TickLoop | None = None
 
     def configure(self) -> None:
@@ -59,13 +55,8 @@ class BridgeNode(ReflexNode):
         self.listen(topic('action_chunk'), self._on_chunk)
         self.listen(topic('stage_status'), self._on_status)
         serve_bridge(self, self._bridge, self._lock, self._topics.publish)
-        self._diagnostics = Diagnostics(
-            self, hardware(self.params),
-            sources={'tick': lambda: tick_diagnosis(self._topics.last_tick,
-                                                    self.steady.mono_ns()),
-                     'arm': lambda: arm_diagnosis(self._arm, self._bridge),
-                     'bus': lambda: bus_diagnosis(self._arm.stats())},
-        )
+        self._diagnostics = Diagnostics(self, hardware(self.params), sources=sources(
+            self._arm, self._bridge, self._topics, clock=self.steady))
 
     def activate(self) -> None:
         """Enable the arm at its measured pose and start the loop."""
@@ -105,7 +96,10 @@ class BridgeNode(ReflexNode):
         self._topics.publish(outputs)
 
     def cleanup(self) -> None:
-        """Close the bus; motors keep their power and hold."""
+        """Publish what waits and close the bus; motors keep their power and hold."""
+        if self._topics is not None and not self._topics.close():
+            self._warn(f'end of the run: {self._topics.outbox.backlog} messages not published')
+        self._topics = None
         if self._bridge is not None:
             self._arm.disconnect()
             self._bridge = None

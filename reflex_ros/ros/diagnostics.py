@@ -9,6 +9,7 @@ from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
+from reflex_ros.ros.publish import Publisher
 from reflex_ros.ros.qos import topic
 
 
@@ -57,6 +58,7 @@ class Diagnostics:
         self._sources = dict(sources)
         entry = topic('/diagnostics')
         self._publisher = node.create_publisher(entry.message, entry.name, entry.qos)
+        self._writer = Publisher(self._publisher)
         self._timer = node.create_timer(1.0, self.publish)
 
     def publish(self) -> None:
@@ -69,7 +71,7 @@ class Diagnostics:
             )
             for part, source in self._sources.items()
         ]
-        self._publisher.publish(msg)
+        self._writer.publish(msg)
 
     def close(self) -> None:
         """Stop publishing."""

@@ -20,6 +20,7 @@ from reflex_ros.core.param_table import Value
 from reflex_ros.ros.clock import RosClock
 from reflex_ros.ros.convert import MessageError
 from reflex_ros.ros.params import read_params
+from reflex_ros.ros.publish import Publisher
 from reflex_ros.ros.qos import Profile, Topic
 from reflex_ros.ros.spin import Stop
 
@@ -124,8 +125,8 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
     # ---- conveniences ------------------------------------------------------------------------
 
     def advertise(self, topic: Topic) -> Any:
-        """Return a publisher of a topic of the table."""
-        return self.create_publisher(topic.message, topic.name, topic.qos)
+        """Return a publisher of a topic of the table; a publish that waits stops no thread."""
+        return Publisher(self.create_publisher(topic.message, topic.name, topic.qos))
 
     def listen(self, topic: Topic, take: Callable[[Any], None]) -> Any:
         """Return a subscription to a topic of the table; a malformed message is dropped.

@@ -165,7 +165,7 @@ def test_diagnostics_ask_every_source(node):
     sent = []
     parts = {part: (lambda p=part: Diagnosis(Level.OK, p)) for part in ('tick', 'arm')}
     diagnostics = Diagnostics(node, 'piper:can0', sources=parts)
-    diagnostics._publisher.publish = sent.append
+    diagnostics._writer.publish = sent.append
     diagnostics.publish()
     diagnostics.close()
     assert [status.name for status in sent[0].status] == ['edge: tick', 'edge: arm']
