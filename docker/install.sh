@@ -41,7 +41,7 @@ apt_packages() { sed 's/#.*//' "docker/apt-$(has_ros && echo ros || echo wheels)
 
 requirement_files() {
   if has_ros; then echo robot; else printf '%s\n' ros build-msgs runtime sim; fi
-  [ "$KIND" = cpu ] || echo kernels
+  [ "$KIND" = cpu ] || printf '%s\n' kernels gpu
 }
 
 # cv_bridge of Ubuntu is compiled for NumPy 1; the wheels of everything else take both.

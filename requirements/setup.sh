@@ -9,7 +9,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 venv=${1:-.venv}
-steps=(ros build-msgs runtime kernels sim dev)
+steps=(ros build-msgs runtime kernels gpu sim dev)
 started=$SECONDS
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 2; }

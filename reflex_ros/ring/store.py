@@ -48,6 +48,12 @@ class BlockStore(Protocol):
     def handles(self) -> tuple[int, ...]:
         """Return the descriptors to hand to a peer; they stay this store's own."""
 
+    def share(self) -> BlockStore:
+        """Return a second store on the same memory for a reader in this process, to close alone.
+
+        It has views of its own, so that either side may be closed while the other copies.
+        """
+
     def close(self) -> None:
         """Let go of views and memory; views that others still hold stay readable."""
 

@@ -86,6 +86,11 @@ class CpuStore:
         """Return a read-only descriptor: a reader cannot damage a block by mistake."""
         return (self._handle,)
 
+    def share(self) -> CpuStore:
+        """Return a read-only store on the same memory."""
+        fd = self._handle if self._handle >= 0 else self._fd
+        return CpuStore(self.layout, os.dup(fd), is_writable=False)
+
     def close(self) -> None:
         """Let go of views, memory and descriptors; a second call does nothing."""
         self._views = []

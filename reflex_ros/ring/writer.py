@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from reflex_ros.core.clock import Clock
@@ -65,11 +66,18 @@ class RingWriter:
             raise
 
     @classmethod
-    def create(cls, layout: RingLayout, *, clock: Clock) -> RingWriter:
-        """Return the writer of a new ring in host memory; allocates all of it."""
+    def create(cls, layout: RingLayout, *, clock: Clock,
+               create_store: Callable[[RingLayout], BlockStore] = CpuStore.create) -> RingWriter:
+        """Return the writer of a new ring; allocates all of its memory.
+
+        Args:
+            layout: Geometry.
+            clock: Steady clock, the same one as the readers'.
+            create_store: Makes the payload; in host memory by default.
+        """
         control = ControlBlock.create(layout, library=load_libatomic())
         try:
-            store = CpuStore.create(layout)
+            store = create_store(layout)
         except BaseException:
             control.close()
             raise

@@ -10,7 +10,6 @@ from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import LayoutError, StaleError
 from reflex_ros.ring.client import RingClient
 from reflex_ros.ring.reader import RingReader
-from reflex_ros.ring.store_cpu import open_cpu_store
 
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Clock
@@ -80,8 +79,7 @@ class LocalRing:
         if self._layout is not None:
             _require_same(self._layout, writer.layout)
         # a mapping of its own: the encoder may be cleaned up while a block is being copied
-        store = open_cpu_store(
-            writer.layout, writer.store.description(), writer.store.handles())
+        store = writer.store.share()
         return RingReader(writer.control.duplicate(), store, clock=self._clock)
 
 

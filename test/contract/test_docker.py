@@ -173,7 +173,7 @@ def test_a_missing_dependency_can_fail():
 def test_packages_are_pinned_one_by_one():
     pins = read('requirements/constraints.txt').splitlines()
     known = {line.split('==')[0].lower() for line in pins if '==' in line}
-    for name in ('robot', 'runtime', 'kernels', 'sim', 'build-msgs', 'dev', 'ros'):
+    for name in ('robot', 'runtime', 'kernels', 'gpu', 'sim', 'build-msgs', 'dev', 'ros'):
         for line in read(f'requirements/{name}.txt').splitlines():
             if line and not line.startswith(('#', '-')):
                 assert re.fullmatch(r'[\w.-]+(\[\w+\])?==[\w.]+', line), f'{name}: {line}'

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +17,74 @@ import pytest
 from reflex_ros.core.clock import ManualClock
 from reflex_ros.core.types import SlotRef
 from reflex_ros.ring.control import ControlBlock
+from reflex_ros.ring.cuda_driver import BindingsDriver, load_driver
+from reflex_ros.ring.cuda_memory import DeviceBlock
+from reflex_ros.ring.cuda_torch import as_tensor, current_stream
 from reflex_ros.ring.layout import RingLayout
 from reflex_ros.ring.ring import LEASE_NS, RingReader, RingWriter, Slot
-from reflex_ros.ring.store_cpu import CpuStore
+from reflex_ros.ring.store import BlockStore
+from reflex_ros.ring.store_cpu import CpuStore, numpy_dtype
+from reflex_ros.ring.store_cuda import CudaStore, default_stream
+from reflex_ros.ring.store_cuda_upload import UploadStore
 from reflex_ros.ring.words import load_libatomic
+
+FAKE = Path(__file__).parent / 'fake_cuda.py'
+
+
+def load_fake() -> object:
+    """Return the module with the stand-in of the CUDA driver."""
+    pytest.importorskip('cuda.bindings.driver', reason='needs cuda-bindings')
+    spec = importlib.util.spec_from_file_location('fake_cuda', FAKE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Stores of one kind: how to make one, and a successor's on the memory of a dead writer."""
+
+    create: Callable[[RingLayout], BlockStore] = CpuStore.create
+    succeed: Callable[[CpuStore], BlockStore] = lambda store: CpuStore(
+        store.layout, os.dup(store._fd), is_writable=True)
+
+
+def cuda_kind(driver: object, name: str, **views: object) -> Kind:
+    """Return a kind on a device: ``shared``, ``private`` or ``upload``."""
+    if name == 'upload':
+        return Kind(lambda layout: UploadStore.create(layout, driver, **views),
+                    lambda store: UploadStore(Kind().succeed(store._host), driver, is_writer=True,
+                                              **views))
+    if name == 'private':
+        return Kind(lambda layout: CudaStore.create(layout, driver, is_private=True, **views),
+                    CudaStore.share)
+
+    def succeed(store: CudaStore) -> CudaStore:
+        fd, size = store.handles()[0], store.description()['bytes']
+        with driver.current():
+            block = DeviceBlock.imported(driver, fd, size)
+        return CudaStore(store.layout, block, os.dup(fd), **views)
+    return Kind(lambda layout: CudaStore.create(layout, driver, **views), succeed)
+
+
+def make_kind(name: str) -> Kind:
+    """Return a kind by ``host``, ``shared``, ``private`` or ``upload``, real with ``gpu_``."""
+    if name == 'host':
+        return Kind()
+    if name.startswith('gpu_'):
+        return cuda_kind(load_driver(), name.removeprefix('gpu_'), wrap=as_tensor,
+                         stream=current_stream(0))
+    fake = load_fake()
+    return cuda_kind(BindingsDriver(fake.FakeApi()), name, wrap=fake.as_array)
+
+
+@pytest.fixture
+def fake() -> SimpleNamespace:
+    """Return ``api`` (stand-in of the driver), ``driver`` over it, ``as_array``, ``module``."""
+    module = load_fake()
+    api = module.FakeApi()
+    return SimpleNamespace(api=api, driver=BindingsDriver(api), as_array=module.as_array,
+                           module=module, stream=default_stream)
 
 
 @dataclass
@@ -27,12 +95,13 @@ class Rig:
     library: ctypes.PyDLL | None = field(default_factory=load_libatomic)
     clock: ManualClock = field(default_factory=lambda: ManualClock(10**9))
     stack: ExitStack = field(default_factory=ExitStack)
+    kind: Kind = field(default_factory=Kind)
 
     def __post_init__(self) -> None:
         control = ControlBlock.create(self.layout, library=self.library)
-        self.writer = RingWriter(control, CpuStore.create(self.layout), clock=self.clock)
+        self.writer = RingWriter(control, self.kind.create(self.layout), clock=self.clock)
         self.stack.callback(self.writer.close)
-        self.out = np.empty(self.layout.shape, self.writer.store.frame(0).dtype)
+        self.out = np.empty(self.layout.shape, numpy_dtype(self.layout.dtype))
 
     def reader(self, lease_ns: int = LEASE_NS) -> RingReader:
         """Attach a reader; closed before the writer."""
@@ -74,16 +143,21 @@ def windowed_layout(*, window: int = 4, readers: int = 1, leases: int = 1) -> Ri
                                model_id='test', readers=readers, leases=leases)
 
 
-@pytest.fixture(params=['libatomic', 'plain'])
+@pytest.fixture(params=[
+    'libatomic-host', 'plain-host', 'libatomic-shared', 'libatomic-private', 'libatomic-upload',
+    *(pytest.param(f'libatomic-gpu_{way}', marks=pytest.mark.gpu)
+      for way in ('shared', 'private', 'upload'))])
 def make_rig(request: pytest.FixtureRequest) -> Iterator[object]:
     """Build rigs from ``windowed=`` or the arguments of ``snapshot_layout``."""
-    library = load_libatomic() if request.param == 'libatomic' else None
-    if library is None and request.param == 'libatomic':
+    words, _, name = request.param.partition('-')
+    library = load_libatomic() if words == 'libatomic' else None
+    if library is None and words == 'libatomic':
         pytest.skip('needs libatomic.so.1')
+    kind = make_kind(name)
     with ExitStack() as stack:
         def make(*, windowed: bool = False, **changes: int) -> Rig:
             layout = windowed_layout(**changes) if windowed else snapshot_layout(**changes)
-            rig = Rig(layout, library)
+            rig = Rig(layout, library, kind=kind)
             stack.enter_context(rig.stack)
             return rig
         yield make

@@ -15,7 +15,6 @@ from reflex_ros.ring.control import ControlBlock
 from reflex_ros.ring.memory import create_memory
 from reflex_ros.ring.owner import FOREIGN
 from reflex_ros.ring.ring import LEASE_NS, RingReader, RingWriter
-from reflex_ros.ring.store_cpu import CpuStore
 
 
 def test_empty_ring_has_no_latest_and_accepts_no_reference(make_rig):
@@ -137,7 +136,7 @@ def test_one_more_reader_than_rows_is_refused_and_a_closed_row_is_reused(make_ri
 def test_second_writer_is_refused_until_the_first_has_closed(make_rig):
     rig = make_rig()
     with pytest.raises(ConfigError, match='second writer'):
-        RingWriter(rig.writer.control.duplicate(), CpuStore.create(rig.layout), clock=rig.clock)
+        RingWriter(rig.writer.control.duplicate(), rig.kind.create(rig.layout), clock=rig.clock)
 
 
 def test_new_ring_has_a_new_identity(make_rig):
@@ -153,7 +152,7 @@ def test_takeover_empties_torn_slots_and_never_reuses_a_counter(make_rig):
     reader = rig.reader()
     good = rig.publish(5)
     torn = rig.writer.begin()
-    spare = _duplicate_and_die(rig.writer)
+    spare = _duplicate_and_die(rig, rig.writer)
     writer = RingWriter(*spare, clock=rig.clock)
     assert (writer.repairs, writer.generation, writer.ring_id) == (1, 2, reader.ring_id)
     assert reader.generation == 2
@@ -229,7 +228,7 @@ def test_window_survives_a_takeover(make_rig):
     reader = rig.reader()
     pinned = rig.publish_pinned(8)
     refs = [rig.publish(value) for value in range(9)]
-    writer = RingWriter(*_duplicate_and_die(rig.writer), clock=rig.clock)
+    writer = RingWriter(*_duplicate_and_die(rig, rig.writer), clock=rig.clock)
     slot = writer.begin()
     assert slot.slot not in {pinned.slot, *(ref.slot for ref in refs[-3:])}
     assert reader.pinned() == pinned
@@ -332,7 +331,7 @@ def test_former_pinned_block_pushes_no_frame_out_of_the_window(make_rig, restart
     pinned = [rig.publish_pinned(value) for value in range(2)]
     writer = rig.writer
     if restarts:
-        writer = RingWriter(*_duplicate_and_die(writer), clock=rig.clock)
+        writer = RingWriter(*_duplicate_and_die(rig, writer), clock=rig.clock)
     kept = {ref.slot for ref in (*refs[-2:], pinned[-1])}
     for _ in range(rig.layout.slots):
         slot = writer.begin()
@@ -348,7 +347,7 @@ def test_abandoned_slot_is_empty_and_needs_no_repair(make_rig):
     rig = make_rig()
     slot = rig.writer.begin()
     rig.writer.abandon(slot)
-    writer = RingWriter(*_duplicate_and_die(rig.writer), clock=rig.clock)
+    writer = RingWriter(*_duplicate_and_die(rig, rig.writer), clock=rig.clock)
     assert writer.repairs == 0
     writer.close()
 
@@ -378,7 +377,7 @@ def test_writer_that_is_refused_leaves_no_descriptor(make_rig):
     before = len(os.listdir('/proc/self/fd'))
     for _ in range(3):
         with pytest.raises(ConfigError):
-            RingWriter(rig.writer.control.duplicate(), CpuStore.create(rig.layout),
+            RingWriter(rig.writer.control.duplicate(), rig.kind.create(rig.layout),
                        clock=rig.clock)
     assert len(os.listdir('/proc/self/fd')) == before
 
@@ -413,17 +412,19 @@ class _DuringCopy:
         self._store, self._action = store, action
 
     def copy_out(self, slot, out):
-        out[:2] = self._store.frame(slot)[:2]
+        first = out.copy()
+        self._store.copy_out(slot, first)
         self._action()
-        out[2:] = self._store.frame(slot)[2:]
+        self._store.copy_out(slot, out)
+        out[:2] = first[:2]
 
     def close(self):
         """The real store belongs to the writer."""
 
 
-def _duplicate_and_die(writer):
+def _duplicate_and_die(rig, writer):
     """Return control block and store for a successor, then drop the lock as a death would."""
     control = writer.control.duplicate()
-    store = CpuStore(writer.layout, os.dup(writer.store._fd), is_writable=True)
+    store = rig.kind.succeed(writer.store)
     writer.control.unlock_writer()
     return control, store
