@@ -23,10 +23,11 @@ TEXT_KEYS = (
     ('heads', 'num_attention_heads'), ('kv_heads', 'num_key_value_heads'),
     ('head_dim', 'head_dim'), ('depth', 'num_hidden_layers'),
 )  # fmt: skip
-KNOWN_VISION = MappingProxyType({1152: (16, 27), 768: (12, 12)})
-"""Heads and layers of the full image encoders, by width."""
-KNOWN_TEXT_DEPTH = MappingProxyType({2048: 18})
-"""Layers of the full language model of Pi0 and Pi0.5, by width."""
+KNOWN_VISION_HEADS = MappingProxyType({1152: 16, 768: 12})
+"""Heads of the full image encoders, by width."""
+KNOWN_DEPTHS = MappingProxyType({(1152, 2048): (27, 18), (768, 960): (12, 0)})
+"""Layers of image encoder and language model of the full networks, by the widths of both; 0 = the
+configuration says. A file that lacks the last layers is then not taken for a smaller network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ class Declared:
         """
         known = _known_attention(self.family, sizes['vlm_width'], queries, keys)
         found = dict(zip(HEADS, known, strict=False))
-        if (vision := KNOWN_VISION.get(sizes['vision_width'])) is not None:
-            found['vision_heads'] = vision[0]
+        if (vision := KNOWN_VISION_HEADS.get(sizes['vision_width'])) is not None:
+            found['vision_heads'] = vision
         found |= self.model
         found |= {name: self.values[name] for name in HEADS if name in self.values}
         if missing := [name for name in HEADS if name not in found]:

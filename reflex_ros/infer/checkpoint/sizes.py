@@ -16,8 +16,7 @@ from pathlib import Path
 from reflex_ros.core.errors import ModelError
 from reflex_ros.infer.checkpoint.config import SMOLVLA, PretrainedConfig
 from reflex_ros.infer.checkpoint.declared import (
-    KNOWN_TEXT_DEPTH,
-    KNOWN_VISION,
+    KNOWN_DEPTHS,
     SIZES,
     Declared,
     read_declared,
@@ -147,21 +146,19 @@ def _ballot(
 
 def _stacks(shapes: Mapping[str, Shape], config: PretrainedConfig, declared: Declared) -> Stacks:
     at = prefixes(config.family)
-    vision = declared.get('vision_depth')
-    if vision is None:
-        width = _width(shapes, f'{at.vision}post_layernorm.weight')
-        vision = KNOWN_VISION.get(width, (0, _layers(shapes, f'{at.vision}encoder.')))[1]
-    found = _layers(shapes, at.text), _layers(shapes, at.expert)
+    found = tuple(_layers(shapes, stack) for stack in (f'{at.vision}encoder.', at.text, at.expert))
+    vision_width = _width(shapes, f'{at.vision}post_layernorm.weight')
+    known = KNOWN_DEPTHS.get((vision_width, _width(shapes, f'{at.text}norm.weight')), (0, 0))
+    vision = declared.get('vision_depth') or known[0] or found[0]
     if config.family == SMOLVLA:
-        text = _smolvla_depth(found[0], config, declared)
+        text = _smolvla_depth(found[1], config, declared)
         return Stacks(vision, text, _expert_depth(text, config, declared),
                       config.self_attn_every_n_layers)  # fmt: skip
     depth = declared.get('depth')
     if depth is None:
-        width = _width(shapes, f'{at.text}norm.weight')
-        depth = KNOWN_TEXT_DEPTH.get(width, max(found))
-    elif found[0] == found[1] != depth:
-        raise declared.contradicts('depth', depth, found[0])
+        depth = known[1] or max(found[1:])
+    elif found[1] == found[2] != depth:
+        raise declared.contradicts('depth', depth, found[1])
     return Stacks(vision, depth, depth)
 
 

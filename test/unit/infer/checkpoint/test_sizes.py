@@ -172,6 +172,23 @@ def test_a_stack_without_its_last_layer_is_still_expected_whole(bare, stack):
     assert infer_sizes(shapes, config, folder) == FULL_PI
 
 
+@pytest.mark.parametrize(('family', 'full'), [
+    ('pi0', {'vision_width': 1152}), ('pi05', {'vlm_width': 2048}),
+    ('pi05', {'vision_width': 768}), ('smolvla', {'vision_width': 768}),
+    ('smolvla', {'vlm_width': 960}), ('smolvla', {'vision_width': 1152}),
+])  # fmt: skip
+def test_one_full_width_does_not_make_a_small_network_a_full_one(bare, family, full):
+    """Layers are those of the tensors; vision heads of a known width need no file."""
+    image = {'image_resolution': [32, 32], 'resize_imgs_with_padding': [32, 32]}
+    config, folder = bare(family, num_vlm_layers=3, self_attn_every_n_layers=3, **image)
+    heads = {1152: 16, 768: 12}.get(full.get('vision_width'), 4)
+    small = replace(OTHER, vision_heads=heads, **full)
+    sizes = small if family == 'smolvla' else replace(small, scale_factor=1)
+    named = ('heads', 'kv_heads', 'head_dim', *(['vision_heads'] if heads == 4 else []))
+    (folder / 'sizes.json').write_text(json.dumps({n: getattr(sizes, n) for n in named}))
+    assert infer_sizes(expected_tensors(family, sizes, config), config, folder) == sizes
+
+
 def test_expert_layers_must_divide_the_layers_of_the_model(bare):
     config, folder = bare('smolvla', num_expert_layers=5)
     with pytest.raises(ModelError, match='num_expert_layers: got 5, expected a divisor of the'):
