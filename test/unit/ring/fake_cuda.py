@@ -253,8 +253,9 @@ class FakeApi:
         self.before_wait()
         stream, work = self.events[event]
         for step in work:
-            step()
-            self.streams[stream].remove(step)
+            if step in self.streams[stream]:  # else somebody else has waited for it
+                self.streams[stream].remove(step)
+                step()
 
     def do_cuCtxSynchronize(self):
         for work in self.streams.values():
