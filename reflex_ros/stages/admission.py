@@ -18,7 +18,10 @@ MAX_FUTURE_NS = 1_000_000_000
 """A chunk that begins later than this belongs to another clock."""
 MAX_AHEAD_NS = 100_000_000
 """A frame stamped later than this would never grow old: its camera has another clock."""
-MAX_STEP_NS = 1_000_000_000
+MIN_STEP_NS, MAX_STEP_NS = 1_000_000, 1_000_000_000
+"""A plan is published row by row: rows that are denser would fill the memory."""
+MAX_ID_JUMP = 2**32
+"""No restarted policy skips so many ids; a damaged one would leave none for the next chunk."""
 MAX_POSITION = 6.3
 """No joint turns further (rad) and no gripper opens further (m)."""
 
@@ -35,7 +38,7 @@ class Admission:
         next_due_ns: First tick that could execute the chunk.
         step0_ns: Row 0 of the chunk. ``observation_ns``: its oldest frame.
         max_age_ns: Age limit of an observation.
-        last_chunk_id: Newest chunk offered before, 0 if none.
+        last_chunk_id: Id that it must exceed, 0 if any will do.
     """
 
     joint_names: tuple[str, ...]
@@ -79,15 +82,25 @@ def _shape(chunk: ActionChunk, at: Admission) -> tuple[RejectReason, str] | None
             f'Positions of chunk {chunk.chunk_id}: got shape {rows}, expected '
             f'(1..{MAX_HORIZON}, {len(at.joint_names)}) (rows, joints).'
         )
-    if not 0 < chunk.step_period_ns <= MAX_STEP_NS:
+    if not MIN_STEP_NS <= chunk.step_period_ns <= MAX_STEP_NS:
         return RejectReason.MALFORMED, (
-            f'Step period of chunk {chunk.chunk_id}: got {chunk.step_period_ns} ns, expected > 0 '
-            f'and at most {MAX_STEP_NS}.'
+            f'Step period of chunk {chunk.chunk_id}: got {chunk.step_period_ns} ns, expected '
+            f'{MIN_STEP_NS} to {MAX_STEP_NS} (ns). Correct the policy.'
         )
+    return _identity(chunk, at)
+
+
+def _identity(chunk: ActionChunk, at: Admission) -> tuple[RejectReason, str] | None:
+    """Refuse an id that was used before, or one that no policy of this run can have reached."""
     if chunk.chunk_id <= at.last_chunk_id:
         return RejectReason.MALFORMED, (
             f'Chunk id: got {chunk.chunk_id}, expected > {at.last_chunk_id}. '
             'Two policies publish, or a message was repeated.'
+        )
+    if at.last_chunk_id and chunk.chunk_id - at.last_chunk_id > MAX_ID_JUMP:
+        return RejectReason.MALFORMED, (
+            f'Chunk id: got {chunk.chunk_id}, expected at most {at.last_chunk_id + MAX_ID_JUMP}. '
+            'Two policies publish, or a message was damaged.'
         )
     return None
 
@@ -137,11 +150,12 @@ def _time(chunk: ActionChunk, at: Admission) -> tuple[RejectReason, str] | None:
             f'Chunk {chunk.chunk_id}: its last row was due {late_ms:.0f} ms before the next tick. '
             'Inference takes longer than the chunk lasts.'
         )
-    if at.step0_ns - at.next_due_ns > MAX_FUTURE_NS:
+    most_ns = max(MAX_FUTURE_NS, at.max_age_ns)
+    if at.step0_ns - at.next_due_ns > most_ns:
         ahead_s = (at.step0_ns - at.next_due_ns) / 1e9
         return RejectReason.CLOCK, (
             f'Chunk {chunk.chunk_id}: row 0 lies {ahead_s:.1f} s ahead, expected at most '
-            f'{MAX_FUTURE_NS / 1e9:.0f} s. Synchronise the clocks of both machines.'
+            f'{most_ns / 1e9:g} s. Synchronise the clocks of both machines.'
         )
     age_ns = at.next_due_ns - at.observation_ns
     if age_ns < -MAX_AHEAD_NS:
@@ -153,5 +167,22 @@ def _time(chunk: ActionChunk, at: Admission) -> tuple[RejectReason, str] | None:
         return RejectReason.STALE, (
             f'Observation of chunk {chunk.chunk_id}: got age {age_ns / 1e6:.0f} ms, expected at '
             f'most {at.max_age_ns / 1e6:.0f} ms.'
+        )
+    return _frames(chunk, age_ns)
+
+
+def _frames(chunk: ActionChunk, age_ns: int) -> tuple[RejectReason, str] | None:
+    """Refuse frames out of order: both delays are measured from these stamps."""
+    if not chunk.oldest_stamp_ns <= chunk.observation_stamp_ns <= chunk.newest_stamp_ns:
+        return RejectReason.MALFORMED, (
+            f'Frames of chunk {chunk.chunk_id}: got oldest {chunk.oldest_stamp_ns}, primary '
+            f'{chunk.observation_stamp_ns}, newest {chunk.newest_stamp_ns}, expected this order '
+            '(ROS time, ns). Correct the policy.'
+        )
+    ahead_ns = chunk.newest_stamp_ns - chunk.oldest_stamp_ns - age_ns
+    if ahead_ns > MAX_AHEAD_NS:
+        return RejectReason.CLOCK, (
+            f'Newest frame of chunk {chunk.chunk_id}: got {ahead_ns / 1e6:.0f} ms in the future, '
+            f'expected at most {MAX_AHEAD_NS / 1e6:.0f} ms. Synchronise the clock of the camera.'
         )
     return None

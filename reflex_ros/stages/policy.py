@@ -24,6 +24,7 @@ from reflex_ros.core.types import (
     StateSource,
     Stitch,
 )
+from reflex_ros.stages.admission import MAX_ID_JUMP
 from reflex_ros.stages.base import POLICY, Output
 from reflex_ros.stages.guide import Guide, guide_from
 from reflex_ros.stages.models import InferRequest
@@ -150,13 +151,13 @@ class PolicyStage:
             self._drop(f'plan of joints {", ".join(plan.joint_names):.80}')
             return
         self._plan = plan
-        self._seen_id = max(self._seen_id, plan.active_chunk_id)
+        self._see(plan.active_chunk_id)
         if self._unreflected and plan.active_chunk_id >= self._unreflected[0]:
             self._unreflected = None
 
     def on_trace(self, trace: ChunkTrace) -> None:
         """Take the fate of a chunk: a rejected one is no longer waited for."""
-        self._seen_id = max(self._seen_id, trace.chunk_id)
+        self._see(trace.chunk_id)
         is_over = trace.fate is not Fate.EXECUTED
         if self._unreflected and is_over and trace.chunk_id >= self._unreflected[0]:
             self._unreflected = None
@@ -334,6 +335,11 @@ class PolicyStage:
         age_s = max(0, now.stamp_ns // S - self._epoch) if self._epoch else 0
         seen = self._seen_id + FIRST_ID_GAP if self._seen_id else 1
         return max(seen, age_s * FIRST_ID_GAP + 1)
+
+    def _see(self, chunk_id: int) -> None:
+        """Note an id in the run; one that no policy can have reached must not lead there."""
+        if chunk_id - max(self._seen_id, self._last_id) <= MAX_ID_JUMP // 2:
+            self._seen_id = max(self._seen_id, chunk_id)
 
     def _drop(self, reason: str) -> None:
         self._dropped += 1

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from reflex_ros.core.clock import MS, Instant, S
-from reflex_ros.core.types import ArmState, Cause, Fate, Mode, RejectReason, Verdict
+from reflex_ros.core.types import ArmState, Cause, Fate, Mode, RejectReason, Task, Verdict
+from reflex_ros.stages.bridge_task import TaskBook
 
 
 def commands(ticks) -> np.ndarray:
@@ -138,6 +139,53 @@ def test_a_rejected_chunk_is_traced_exactly_once(scene):
     s.finish()
     ids = [t.chunk_id for t in s.run.log.traces]
     assert len(ids) == len(set(ids)) == len(s.run.log.chunks)
+
+
+def after_a_stray_chunk(scene):
+    """Return the last second of a run whose second chunk names a start of 20 s before."""
+    s = scene()
+
+    def stray(chunk):
+        ago_ns = 20 * S if chunk.chunk_id == 2 else 0
+        return replace(chunk, inference_start_ns=chunk.inference_start_ns - ago_ns,
+                       inference_start_stamp_ns=chunk.inference_start_stamp_ns - ago_ns)
+
+    s.run.bridge.latency._warmup_left = 0
+    edit_chunks(s.run, stray)
+    s.finish()
+    return {t.verdict for t in s.ticks(3.0, 4.0)}
+
+
+def test_a_stray_delay_does_not_shut_out_the_chunks_behind_it(scene):
+    assert after_a_stray_chunk(scene) <= {Verdict.FRESH, Verdict.LIMITED}
+
+
+def test_a_stray_delay_does_not_shut_out_the_chunks_behind_it_can_fail(scene, monkeypatch):
+    monkeypatch.setattr('reflex_ros.stages.bridge_intake.MAX_AHEAD_NS', 60 * S)
+    assert after_a_stray_chunk(scene) == {Verdict.HELD}
+
+
+def after_a_stray_task(scene):
+    """Return the last second of a run in which both stages heard the task of another epoch."""
+    s = scene()
+
+    def mislead(run):
+        task = Task(9, run.clock.stamp_ns(), run.bridge.epoch + 5, 'go elsewhere')
+        run.encoder.on_task(task)
+        run.policy.on_task(task)
+
+    s.at(1.55, mislead)
+    s.finish()
+    return {t.verdict for t in s.ticks(3.2, 4.0)}
+
+
+def test_a_stray_task_is_corrected(scene):
+    assert after_a_stray_task(scene) <= {Verdict.FRESH, Verdict.LIMITED}
+
+
+def test_a_stray_task_is_corrected_can_fail(scene, monkeypatch):
+    monkeypatch.setattr(TaskBook, 'retell', lambda self, status, now: None)
+    assert after_a_stray_task(scene) == {Verdict.HELD}
 
 
 # ---- operator and instruction ----------------------------------------------------------------

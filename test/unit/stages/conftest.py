@@ -1,4 +1,4 @@
-"""A bridge over an obedient arm on a manual clock, and chunks made by hand."""
+"""A bridge over an obedient arm on a manual clock, a policy stage, and messages made by hand."""
 
 from __future__ import annotations
 
@@ -10,12 +10,30 @@ import pytest
 from reflex_ros.arm.direct import DirectArm
 from reflex_ros.core.clock import MS, Instant, ManualClock, S
 from reflex_ros.core.limits import piper_limits
-from reflex_ros.core.types import JOINT_NAMES, ActionChunk, Entry, Stitch
+from reflex_ros.core.probe import CostModel, ModelProbe, constant_costs
+from reflex_ros.core.schedule import switches
+from reflex_ros.core.types import (
+    JOINT_NAMES,
+    ActionChunk,
+    ArmState,
+    ChunkTrace,
+    Entry,
+    Fate,
+    KvBlock,
+    Mode,
+    Plan,
+    RejectReason,
+    Stitch,
+    Task,
+)
 from reflex_ros.stages.bridge import Bridge
 from reflex_ros.stages.bridge_config import BridgeConfig
+from reflex_ros.stages.policy import PolicyConfig, PolicyStage
 
 HOME = np.array([0.0, 1.0, -1.0, 0.0, 0.5, 0.0, 0.02])
 TICK = 20 * MS
+T0 = 1_700_000_000 * S
+DENOISE = 86
 
 
 class Obedient:
@@ -146,3 +164,90 @@ def instant():
 @pytest.fixture
 def edited():
     return replace
+
+
+class Model:
+    """A policy that holds the state it was given."""
+
+    joint_names = JOINT_NAMES
+    step_period_ns = 20 * MS
+    ring_ok = True
+    guided_rows = 50
+
+    def __init__(self):
+        self.requests = []
+        self.is_gone = False
+
+    def truth(self, truth):
+        pass
+
+    def infer(self, request, probe):
+        self.requests.append(request)
+        with probe.span('denoise'):
+            return None if self.is_gone else np.tile(request.state, (50, 1))
+
+
+class Bench:
+    """A policy stage alone, told everything by hand; ``ms`` counts from ``T0``."""
+
+    def __init__(self, instant, mode=Mode.REFLEX, *, switch=None, **config):
+        self.instant = instant
+        self.model = Model()
+        costs = CostModel(constant_costs(denoise=float(DENOISE)), seed=0)
+        self.stage = PolicyStage(
+            self.model, PolicyConfig(mode, switches(mode, **(switch or {})), **config),
+            lambda start: ModelProbe(start, costs))
+        self.stage.on_task(Task(1, T0, T0 // S, 'go'))
+        self.stage.on_joint_state(T0, np.zeros(7))
+
+    def at(self, ms):
+        return self.instant(5 * S + ms * MS, T0 - 5 * S)
+
+    def block(self, number, ms=0, **changes):
+        values = {'number': number, 'stamp_ns': T0 + ms * MS, 'epoch': T0 // S,
+                  'camera_names': ('main',), 'camera_stamps_ns': (T0 + ms * MS,)}
+        self.stage.on_block(KvBlock(**{**values, **changes}), self.at(ms))
+
+    def plan(self, **changes):
+        values = {
+            'number': 1, 'stamp_ns': T0, 'epoch': T0 // S, 'arm_state': ArmState.TRACKING,
+            'joint_names': JOINT_NAMES, 'latency_ns': 60 * MS, 'delta_ns': 90 * MS,
+            'tracking_error': np.zeros(7), 'measured': np.zeros(7),
+            'setpoint_stamps_ns': T0 + np.arange(50) * 20 * MS,
+            'setpoints': np.linspace(0, 1, 50)[:, None] * np.ones(7)}
+        self.stage.on_plan(Plan(**{**values, **changes}))
+
+    def due(self, ms):
+        at = self.stage.due_at(self.at(ms))
+        return None if at is None else at <= self.at(ms).stamp_ns
+
+    def infer(self, ms):
+        now = self.at(ms)
+        self.stage.begin(now)
+        outputs, probe = self.stage.step(now)
+        self.stage.end(self.at(ms + DENOISE), published=len(outputs))
+        return outputs[0] if outputs else None, probe
+
+    @staticmethod
+    def trace(chunk_id, fate=Fate.REJECTED):
+        return ChunkTrace(
+            number=1, stamp_ns=T0, chunk_id=chunk_id, epoch=1, fate=fate,
+            reason=RejectReason.NONE, text='', entered_row=-1, seam_position=0.0,
+            seam_velocity=0.0, observation_stamp_ns=0, newest_stamp_ns=0,
+            first_command_stamp_ns=0, accepted_ns=0, inference_start_ns=0, covered_ns=0,
+            stalled_ticks=0, ticks=0)
+
+
+@pytest.fixture
+def bench(instant):
+    """Make benches."""
+    def make(*args, **kwargs):
+        return Bench(instant, *args, **kwargs)
+
+    return make
+
+
+@pytest.fixture
+def policy_model():
+    """Return the class of the policies in benches."""
+    return Model

@@ -9,7 +9,7 @@ import pytest
 
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.types import JOINT_NAMES, ActionChunk, ArmState, RejectReason
-from reflex_ros.stages.admission import Admission, judge
+from reflex_ros.stages.admission import MAX_ID_JUMP, Admission, judge
 
 NOW = 10 * S
 AT = Admission(
@@ -49,7 +49,14 @@ def test_a_good_chunk_is_accepted_without_words():
     (chunk(step_period_ns=0), RejectReason.MALFORMED),
     (chunk(step_period_ns=-20 * MS), RejectReason.MALFORMED),
     (chunk(step_period_ns=2 * S), RejectReason.MALFORMED),
+    (chunk(step_period_ns=MS - 1), RejectReason.MALFORMED),
     (chunk(chunk_id=4), RejectReason.MALFORMED),
+    (chunk(chunk_id=5 + MAX_ID_JUMP), RejectReason.MALFORMED),
+    (chunk(chunk_id=2**63 - 1), RejectReason.MALFORMED),
+    (chunk(oldest_stamp_ns=1), RejectReason.MALFORMED),
+    (chunk(observation_stamp_ns=1), RejectReason.MALFORMED),
+    (chunk(newest_stamp_ns=-1), RejectReason.MALFORMED),
+    (chunk(newest_stamp_ns=201 * MS), RejectReason.CLOCK),
     (with_value(np.nan), RejectReason.NOT_FINITE),
     (with_value(-np.inf), RejectReason.NOT_FINITE),
     (with_value(90.0), RejectReason.MALFORMED),
@@ -88,6 +95,25 @@ def test_a_chunk_at_the_wrong_moment_is_rejected(changes, reason):
 ])
 def test_the_bounds_themselves_are_allowed(changes):
     assert judge(chunk(), replace(AT, **changes))[0] is RejectReason.NONE
+
+
+@pytest.mark.parametrize('good', [
+    chunk(chunk_id=4 + MAX_ID_JUMP), chunk(step_period_ns=MS), chunk(newest_stamp_ns=200 * MS),
+    chunk(oldest_stamp_ns=-40 * MS, newest_stamp_ns=40 * MS),
+])
+def test_what_an_honest_chunk_may_reach_is_allowed(good):
+    assert judge(good, AT)[0] is RejectReason.NONE
+
+
+def test_any_id_may_be_the_first():
+    assert judge(chunk(chunk_id=2**62), replace(AT, last_chunk_id=0))[0] is RejectReason.NONE
+
+
+def test_row_0_may_lie_as_far_ahead_as_an_observation_may_be_old():
+    """An inference that takes so long asks for it, and one that says so must be unlearnt."""
+    slow = replace(AT, max_age_ns=3 * S, step0_ns=NOW + 3 * S)
+    assert judge(chunk(), slow)[0] is RejectReason.NONE
+    assert judge(chunk(), replace(slow, step0_ns=NOW + 3 * S + 1))[0] is RejectReason.CLOCK
 
 
 def test_names_are_compared_before_numbers():

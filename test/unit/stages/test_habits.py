@@ -21,7 +21,8 @@ TICK_BYTES = 64 * 1024
 """Most memory that one tick may take for itself while it runs."""
 GROWTH_BLOCKS = 300
 """Most blocks that five hundred ticks may leave behind: caches and counters."""
-QUIET = ('stages/bridge.py', 'stages/tick.py', 'stages/mover.py', 'stages/follower.py',
+QUIET = ('stages/bridge.py', 'stages/bridge_intake.py', 'stages/bridge_readings.py',
+         'stages/bridge_task.py', 'stages/tick.py', 'stages/mover.py', 'stages/follower.py',
          'stages/contact.py', 'stages/seam.py', 'stages/worker.py', 'stages/accounts.py',
          'arm/driver.py', 'arm/commands.py', 'arm/gate.py', 'arm/checks.py', 'arm/feedback.py',
          'arm/health.py', 'arm/several.py', 'core/limits.py', 'core/brake.py', 'core/ledger.py',

@@ -9,100 +9,18 @@ import pytest
 
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.probe import CostModel, ModelProbe, constant_costs
-from reflex_ros.core.schedule import switches
 from reflex_ros.core.types import (
     JOINT_NAMES,
     ArmState,
-    ChunkTrace,
-    Fate,
-    KvBlock,
     Mode,
-    Plan,
-    RejectReason,
     StateSource,
     Stitch,
     Task,
 )
-from reflex_ros.stages.policy import FIRST_ID_GAP, PolicyConfig, PolicyStage, StateBuffer
+from reflex_ros.stages.policy import FIRST_ID_GAP, StateBuffer
 
 T0 = 1_700_000_000 * S
 DENOISE = 86
-
-
-class Model:
-    joint_names = JOINT_NAMES
-    step_period_ns = 20 * MS
-    ring_ok = True
-    guided_rows = 50
-
-    def __init__(self):
-        self.requests = []
-        self.is_gone = False
-
-    def truth(self, truth):
-        pass
-
-    def infer(self, request, probe):
-        self.requests.append(request)
-        with probe.span('denoise'):
-            return None if self.is_gone else np.tile(request.state, (50, 1))
-
-
-class Bench:
-    def __init__(self, instant, mode=Mode.REFLEX, *, switch=None, **config):
-        self.instant = instant
-        self.model = Model()
-        costs = CostModel(constant_costs(denoise=float(DENOISE)), seed=0)
-        self.stage = PolicyStage(
-            self.model, PolicyConfig(mode, switches(mode, **(switch or {})), **config),
-            lambda start: ModelProbe(start, costs))
-        self.stage.on_task(Task(1, T0, T0 // S, 'go'))
-        self.stage.on_joint_state(T0, np.zeros(7))
-
-    def at(self, ms):
-        return self.instant(5 * S + ms * MS, T0 - 5 * S)
-
-    def block(self, number, ms=0, **changes):
-        values = {'number': number, 'stamp_ns': T0 + ms * MS, 'epoch': T0 // S,
-                  'camera_names': ('main',), 'camera_stamps_ns': (T0 + ms * MS,)}
-        self.stage.on_block(KvBlock(**{**values, **changes}), self.at(ms))
-
-    def plan(self, **changes):
-        values = {
-            'number': 1, 'stamp_ns': T0, 'epoch': T0 // S, 'arm_state': ArmState.TRACKING,
-            'joint_names': JOINT_NAMES, 'latency_ns': 60 * MS, 'delta_ns': 90 * MS,
-            'tracking_error': np.zeros(7), 'measured': np.zeros(7),
-            'setpoint_stamps_ns': T0 + np.arange(50) * 20 * MS,
-            'setpoints': np.linspace(0, 1, 50)[:, None] * np.ones(7)}
-        self.stage.on_plan(Plan(**{**values, **changes}))
-
-    def due(self, ms):
-        at = self.stage.due_at(self.at(ms))
-        return None if at is None else at <= self.at(ms).stamp_ns
-
-    def infer(self, ms):
-        now = self.at(ms)
-        self.stage.begin(now)
-        outputs, probe = self.stage.step(now)
-        self.stage.end(self.at(ms + DENOISE), published=len(outputs))
-        return outputs[0] if outputs else None, probe
-
-
-@pytest.fixture
-def bench(instant):
-    def make(*args, **kwargs):
-        return Bench(instant, *args, **kwargs)
-
-    return make
-
-
-def trace(chunk_id, fate=Fate.REJECTED):
-    return ChunkTrace(
-        number=1, stamp_ns=T0, chunk_id=chunk_id, epoch=1, fate=fate, reason=RejectReason.NONE,
-        text='', entered_row=-1, seam_position=0.0, seam_velocity=0.0, observation_stamp_ns=0,
-        newest_stamp_ns=0, first_command_stamp_ns=0, accepted_ns=0, inference_start_ns=0,
-        covered_ns=0, stalled_ticks=0, ticks=0)
 
 
 # ---- schedule --------------------------------------------------------------------------------
@@ -199,7 +117,7 @@ def test_a_rejected_chunk_is_not_waited_for(bench):
     b.block(1)
     b.infer(0)
     b.block(2, 40)
-    b.stage.on_trace(trace(1))
+    b.stage.on_trace(b.trace(1))
     assert b.due(100)
 
 
@@ -333,12 +251,13 @@ def test_the_expected_first_execution_knows_the_injected_delay(bench):
     assert b.infer(0)[0].value.state_at_ns == T0 + 200 * MS
 
 
-def test_guided_inpainting_is_refused_by_name_where_nothing_can_be_steered(bench, monkeypatch):
+def test_guided_inpainting_is_refused_by_name_where_nothing_can_be_steered(
+        bench, policy_model, monkeypatch):
     for rows in (0, 5):
-        monkeypatch.setattr(Model, 'guided_rows', rows)
+        monkeypatch.setattr(policy_model, 'guided_rows', rows)
         with pytest.raises(ConfigError, match=f"got 'rtc' with 5 of {rows} rows"):
             bench(switch={'stitch': Stitch.RTC})
-    monkeypatch.setattr(Model, 'guided_rows', 6)
+    monkeypatch.setattr(policy_model, 'guided_rows', 6)
     bench(switch={'stitch': Stitch.RTC})
 
 

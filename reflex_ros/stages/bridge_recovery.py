@@ -1,0 +1,101 @@
+"""Bringing a faulted arm back: seconds of work that must not keep anybody waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from reflex_ros.arm.states import ArmEvent
+from reflex_ros.core.clock import S
+from reflex_ros.core.errors import ArmError, ReflexError
+from reflex_ros.core.types import ArmState, Reply
+
+if TYPE_CHECKING:
+    from reflex_ros.arm.protocol import Arm
+    from reflex_ros.arm.states import StateMachine
+
+LONGEST_NS = 30 * S
+"""Clearing, checking and enabling together end before, whatever the arm does."""
+
+
+class Recovery:
+    """Clears faults, checks and enables, one recovery at a time; may run beside everything else.
+
+    From its start until it has fired ``enable`` the state of the arm is one in which the tick
+    sends nothing, so no two threads ever send at once.
+
+    Args:
+        arm: The arm. ``states``: its state.
+        check: Checks the connected arm and fires ``check``.
+        seed: Called before the arm may move again: the command stream starts at its pose.
+    """
+
+    def __init__(self, arm: Arm, states: StateMachine, *, check: Callable[[], None],
+                 seed: Callable[[], None]) -> None:
+        self._arm, self._states, self._check, self._seed = arm, states, check, seed
+        self._busy = threading.Lock()
+        self._may_reset = False
+        self.is_allowed = True
+        """False from a stop request on: what runs is finished, nothing new begins."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a recovery is under way."""
+        return self._busy.locked()
+
+    def new_fault(self) -> None:
+        """Note a fault: the power is not cut at the first request for it."""
+        self._may_reset = False
+
+    def run(self, *, arm_supported: bool) -> Reply:
+        """Recover and return the answer; blocks for seconds. A second one is refused meanwhile.
+
+        Args:
+            arm_supported: The operator's word. Powering the joints may let the arm sag.
+        """
+        if not self._busy.acquire(blocking=False):
+            return Reply(False, 'A recovery is under way. Wait for its answer.')
+        try:
+            return self._refusal(arm_supported) or self._recover()
+        finally:
+            self._busy.release()
+
+    def wait(self) -> None:
+        """Block until no recovery runs: the arm is about to be closed or enabled anew.
+
+        Raises:
+            ArmError: It does not end.
+        """
+        if not self._busy.acquire(timeout=LONGEST_NS / S):
+            raise ArmError(
+                f'recovery: got one that does not end, expected an end within {LONGEST_NS / S:g} '
+                's. Support the arm and restart the bridge.', code='arm')
+        self._busy.release()
+
+    def _refusal(self, arm_supported: bool) -> Reply | None:
+        if not self.is_allowed:
+            return Reply(False, 'The bridge is stopping.')
+        if self._states.state is not ArmState.FAULTED:
+            return Reply(False, f'The arm is {self._states.state.value}, not faulted.')
+        if not arm_supported:
+            return Reply(False, 'Powering the joints may let the arm sag or drop. Support it, '
+                                'then repeat with arm_supported.')
+        return None
+
+    def _recover(self) -> Reply:
+        reply = self._arm.clear_faults(arm_supported=self._may_reset)
+        self._may_reset = not reply.accepted
+        if not reply.accepted:
+            return reply
+        try:
+            self._states.fire(ArmEvent.RECOVER)
+            self._check()
+            self._arm.enable()
+        except ReflexError as error:
+            if self._states.allows(ArmEvent.FAULT):
+                self._states.fire(ArmEvent.FAULT, str(error))
+            return Reply(False, str(error))
+        self._seed()
+        self._states.fire(ArmEvent.ENABLE)
+        return Reply(True, 'Recovered; holding the measured pose. Resume to move.')
