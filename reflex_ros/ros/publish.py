@@ -3,9 +3,9 @@
 A publish may stand still for a second: Fast DDS keeps a writer locked while it looks for the
 shared-memory port of a reader that was stopped (SIGSTOP, a debugger, a suspended container).
 rclpy waits for that with the interpreter's lock in hand, and every thread waits with it, those
-that command the arm and read its bus too. Here the message is turned into bytes with the lock,
-and handed to ``rcl_publish_serialized_message`` without it, which ctypes sees to. ``Outbox``
-moves what is left of the wait to a thread of its own.
+that command the arm and read its bus too. Here the message is converted with the lock, as rclpy
+does it, and handed to ``rcl_publish`` without it, which ctypes sees to. ``Outbox`` moves what is
+left of the wait to a thread of its own.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 import ctypes
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from rclpy._rclpy_pybind11 import RCLError
-from rclpy.serialization import serialize_message
 
 CAPACITY = 4096
 """Messages that wait at most; the bridge fills that in some twenty seconds."""
@@ -36,19 +36,19 @@ class Publisher:
 
     def __init__(self, publisher: Any) -> None:
         self._publisher = publisher
-        self._send = _rcl().rcl_publish_serialized_message
+        self._support = _TypeSupport(publisher.msg_type)
+        self._send = _rcl().rcl_publish
 
     def publish(self, msg: Any) -> None:
         """Publish a message.
 
         Raises:
+            TypeError: It is of another type.
             RCLError: The middleware refused it, e.g. after the end of ROS.
         """
-        data = serialize_message(msg)
-        bytes_ = _Bytes(ctypes.cast(data, ctypes.c_void_p), len(data), len(data), _allocator())
         handle = self._publisher.handle
-        with handle:  # not destroyed meanwhile
-            code = self._send(handle.pointer, ctypes.byref(bytes_), None)
+        with handle, self._support.in_c(msg) as memory:  # the handle is not destroyed meanwhile
+            code = self._send(handle.pointer, memory, None)
         if code:
             raise RCLError(f'{self._publisher.topic_name}: not published: {_take_error()} '
                            f'(code={code})')
@@ -100,18 +100,35 @@ class Outbox:
                 self._failed(error)
 
 
-class _Allocator(ctypes.Structure):
-    """``rcutils_allocator_t``."""
+class _TypeSupport:
+    """Makes C structures of Python messages, with the functions that rclpy uses for it."""
 
-    _fields_ = tuple((name, ctypes.c_void_p) for name in (
-        'allocate', 'deallocate', 'reallocate', 'zero_allocate', 'state'))
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        meta = type(kind)
+        if meta._CREATE_ROS_MESSAGE is None:
+            meta.__import_type_support__()
+        memory = ctypes.c_void_p
+        self._create = ctypes.PYFUNCTYPE(memory)(_address(meta._CREATE_ROS_MESSAGE))
+        self._convert = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.py_object, memory)(
+            _address(meta._CONVERT_FROM_PY))
+        self._destroy = ctypes.PYFUNCTYPE(None, memory)(_address(meta._DESTROY_ROS_MESSAGE))
 
-
-class _Bytes(ctypes.Structure):
-    """``rcl_serialized_message_t``, that is ``rcutils_uint8_array_t``."""
-
-    _fields_ = (('buffer', ctypes.c_void_p), ('length', ctypes.c_size_t),
-                ('capacity', ctypes.c_size_t), ('allocator', _Allocator))
+    @contextmanager
+    def in_c(self, msg: Any) -> Iterator[int]:
+        """Return where the message lies in C until the block ends."""
+        if not isinstance(msg, self._kind):
+            raise TypeError(f'message to publish: got a {type(msg).__name__}, expected a '
+                            f'{self._kind.__name__}. Publish it on the topic of its type.')
+        memory = self._create()
+        if not memory:
+            raise MemoryError(f'no memory for a {self._kind.__name__}')
+        try:
+            if not self._convert(msg, memory):
+                raise TypeError(f'{self._kind.__name__}: cannot be converted')
+            yield memory
+        finally:
+            self._destroy(memory)
 
 
 class _Text(ctypes.Structure):
@@ -120,28 +137,29 @@ class _Text(ctypes.Structure):
     _fields_ = (('str', ctypes.c_char * 1024),)
 
 
+def _address(capsule: Any) -> int:
+    """Return the address of the function in a capsule."""
+    address = ctypes.pythonapi.PyCapsule_GetPointer
+    address.restype, address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
+    return int(address(capsule, name(capsule)))
+
+
 @cache
 def _rcl() -> ctypes.CDLL:
     """Return the library that rclpy has loaded, found by its name among the loaded ones."""
     library = ctypes.CDLL('librcl.so')
-    send = library.rcl_publish_serialized_message
-    send.argtypes = (ctypes.c_void_p, ctypes.POINTER(_Bytes), ctypes.c_void_p)
-    send.restype = ctypes.c_int
+    library.rcl_publish.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    library.rcl_publish.restype = ctypes.c_int
     return library
 
 
 @cache
 def _rcutils() -> ctypes.CDLL:
     library = ctypes.CDLL('librcutils.so')
-    library.rcutils_get_default_allocator.restype = _Allocator
     library.rcutils_get_error_string.restype = _Text
     return library
-
-
-@cache
-def _allocator() -> _Allocator:
-    allocator: _Allocator = _rcutils().rcutils_get_default_allocator()
-    return allocator
 
 
 def _take_error() -> str:
