@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--cache-set', action='append', default=[], metavar='NAME=VALUE',
                         help='parameter of a prior method; may be repeated')
     parser.add_argument('--layout', choices=('reference', 'compact'), default='reference',
-                        help='keep every pad (default) or drop them, as the nodes do')
+                        help='keep every pad and attend as the reference does (default), or '
+                             'drop them, as the nodes do')
     parser.add_argument('--steps', type=positive_int, metavar='N',
                         help="denoise steps (default: the checkpoint's)")
     parser.add_argument('--seed', type=int, default=0, help='of the noise, if IN.npz has none')

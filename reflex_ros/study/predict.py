@@ -45,8 +45,8 @@ class Options:
         cache: ``partitioned`` reuses the prefix in every step, ``full`` runs it in every step,
             ``naive`` reuses the suffix of the first step as well (fast and wrong); ``vla_cache``
             and ``vl_cache`` are prior methods, see ``infer.baselines``.
-        layout: ``reference`` keeps every pad and masked camera, ``compact`` drops them as the
-            nodes do.
+        layout: ``reference`` keeps every pad and masked camera and attends as the reference does,
+            whose rounding bfloat16 shares then; ``compact`` is what the nodes do.
         num_steps: Euler steps; None = the checkpoint's.
         seed: Of the noise where the input has none.
         threads: Of torch.
@@ -66,10 +66,10 @@ class Options:
     @property
     def reuse(self) -> Reuse:
         """Switches that these options ask for."""
+        is_compact = self.layout == 'compact'
         if self.cache == 'full':
-            full = reference_reuse(prefix_kv=False)
-            return replace(full, drop_masked=self.layout == 'compact')
-        return Reuse(drop_masked=self.layout == 'compact')
+            return replace(reference_reuse(prefix_kv=False), drop_masked=is_compact)
+        return Reuse(drop_masked=is_compact, fused=is_compact, aligned=is_compact)
 
 
 def predict_file(

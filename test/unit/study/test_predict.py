@@ -67,6 +67,20 @@ def test_bfloat16_is_chosen_by_option(run):
     assert np.abs(out['actions'] - exact['actions']).max() > 1e-3, 'it was not float32'
 
 
+@pytest.mark.parametrize('family', ['pi0', 'pi05'])
+def test_the_layout_of_the_reference_rounds_as_the_reference_does(run, family):
+    """A kernel that keeps its logits in float32 is exact to more digits, and further away."""
+    rounded = np.load(PARITY / family / 'all_cameras_bf16.npz')
+    counts = np.load(PARITY / family / 'all_cameras.npz')['prefix_pad_masks']
+
+    def apart(*options):
+        out = run(family, None, '--dtype', 'bfloat16', *options)[2]
+        kept = counts[None, :, None, :, None]
+        return max(np.abs((out[n] - rounded[n]) * kept).max() for n in ('prefix_k', 'prefix_v'))
+
+    assert apart() <= 1e-2 < apart('--layout', 'compact') <= 3e-2
+
+
 @pytest.mark.parametrize('family', FAMILIES)
 def test_one_row_gives_what_it_gives_in_a_batch(run, family):
     whole = run(family)[2]
