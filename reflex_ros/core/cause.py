@@ -289,7 +289,8 @@ def _is_sync_wait(facts: TickFacts) -> bool:
 
 
 def _is_transport(facts: TickFacts) -> bool:
-    return _is_chunk_missing(facts) or _is_block_missing(facts)
+    is_missing = _is_chunk_missing(facts) or _is_block_missing(facts)
+    return is_missing and not is_live(facts)
 
 
 def _is_chunk_missing(facts: TickFacts) -> bool:
@@ -318,18 +319,28 @@ def _is_block_missing(facts: TickFacts) -> bool:
 
 
 def _is_denoise_late(facts: TickFacts) -> bool:
-    policy, bound_ns = facts.policy, facts.latency_ns or facts.bounds.grace_ns
-    return policy is not None and _past(facts, policy.status.busy_since_ns, bound_ns)
+    """Whether the chunk that is missing is still being made.
+
+    A policy that said so before its newest chunk came has long begun another one. And while a
+    live chunk covers the tick, what holds the arm is not that the next one takes its time.
+    """
+    if facts.policy is None or is_live(facts):
+        return False
+    since_ns, bound_ns = facts.policy.status.busy_since_ns, facts.latency_ns
+    is_over = since_ns < facts.last_chunk_ns
+    return not is_over and _past(facts, since_ns, bound_ns or facts.bounds.grace_ns)
 
 
 def _is_encode_late(facts: TickFacts) -> bool:
     encoder, bound_ns = facts.encoder, facts.encode_ns or facts.bounds.camera_ns
-    return encoder is not None and _past(facts, encoder.status.busy_since_ns, bound_ns)
+    if encoder is None or is_live(facts):
+        return False
+    return _past(facts, encoder.status.busy_since_ns, bound_ns)
 
 
 def _is_camera_late(facts: TickFacts) -> bool:
     """Whether the encoder, when it last spoke, had waited too long for a usable set of frames."""
-    if facts.encoder is None:
+    if facts.encoder is None or is_live(facts):
         return False
     status, bound_ns = facts.encoder.status, facts.bounds.camera_ns
     is_dropping = status.reason in CAMERA_DROPS

@@ -104,7 +104,7 @@ CAMERA: Mapping[str, Case] = MappingProxyType({
     'camera stamps ahead': _camera('stamps 0.6 s ahead', Outcome.HOLDS, 'camera_late',
                                    act=do.stamp_shift(0.6)),
     'camera frozen': _camera('the same picture again and again', Outcome.HOLDS, 'camera_frozen',
-                             also=('denoise_late',), act=do.freeze_camera,
+                             act=do.freeze_camera,
                              options=RigOptions(has_pictures=True)),
     'camera repeats a stamp': _camera('every frame twice', Outcome.GOES_ON,
                                       act=do.repeat_frames),

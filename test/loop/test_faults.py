@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reflex_ros.core import cause
 from reflex_ros.core.clock import MS, Instant, S
 from reflex_ros.core.types import ArmState, Cause, Fate, Mode, RejectReason, Task, Verdict
 from reflex_ros.stages.bridge_task import TaskBook
@@ -348,6 +349,30 @@ def test_frozen_camera_is_named(scene):
     s.at(2.0, lambda run: setattr(run.policy_worker, 'is_busy', True))
     s.finish()
     assert Cause.CAMERA_FROZEN in causes(s.ticks(2.0, 4.0))
+
+
+def causes_while_frozen(scene):
+    """Return the causes of a second with one picture and a policy that is busy half its time."""
+    s = scene(render=lambda camera: np.zeros((8, 8, 3), np.uint8), delay_ms=60)
+    s.finish()
+    held = s.ticks(2.0, 4.0)
+    assert {t.verdict for t in held} == {Verdict.HELD} and stands_still(held)
+    return causes(held)
+
+
+def test_a_frozen_camera_is_named_in_every_tick_that_it_holds(scene):
+    assert causes_while_frozen(scene) == {Cause.CAMERA_FROZEN}
+
+
+def test_a_frozen_camera_is_named_in_every_tick_can_fail(scene, monkeypatch):
+    def as_before(facts):
+        busy_ns = facts.policy.status.busy_since_ns
+        return 0 < busy_ns < facts.now_ns - facts.latency_ns
+
+    monkeypatch.setattr(cause, 'CAUSES', tuple(
+        (as_before if name is Cause.DENOISE_LATE else holds, name)
+        for holds, name in cause.CAUSES))
+    assert Cause.DENOISE_LATE in causes_while_frozen(scene)
 
 
 def test_silent_camera_is_named(scene):

@@ -60,11 +60,12 @@ FACTS_OF = {
     Cause.TRACKING: {'tick': {'tracking_error_rad': 0.3}},
     Cause.CHUNK_REJECTED: {'tick': {'chunk': None, 'last_reject_ns': NOW - 50 * MS}},
     Cause.SYNC_WAIT: {'tick': {'mode': Mode.SYNC, 'hold_ns': NOW - 200 * MS}},
-    Cause.TRANSPORT: {'tick': {'last_chunk_ns': NOW - 300 * MS},
+    Cause.TRANSPORT: {'tick': {'chunk': None, 'last_chunk_ns': NOW - 300 * MS},
                       'policy': {'last_output_ns': NOW - 101 * MS}},
-    Cause.DENOISE_LATE: {'policy': {'busy_since_ns': NOW - 101 * MS}},
-    Cause.ENCODE_LATE: {'encoder': {'busy_since_ns': NOW - 41 * MS}},
-    Cause.CAMERA_LATE: {'camera': {'last_received_ns': NOW - 200 * MS}},
+    Cause.DENOISE_LATE: {'tick': {'chunk': None, 'last_chunk_ns': NOW - 300 * MS},
+                         'policy': {'busy_since_ns': NOW - 101 * MS}},
+    Cause.ENCODE_LATE: {'tick': {'chunk': None}, 'encoder': {'busy_since_ns': NOW - 41 * MS}},
+    Cause.CAMERA_LATE: {'tick': {'chunk': None}, 'camera': {'last_received_ns': NOW - 200 * MS}},
     Cause.CAMERA_FROZEN: {'camera': {'content_since_ns': NOW - 540 * MS, 'equal_frames': 13}},
     Cause.PLAN_END: {'tick': {'chunk': None}},
     Cause.LIMIT: {'tick': {'limited': ('joint2',)}},
@@ -161,7 +162,7 @@ def test_arm_state_decides_when_nothing_else_is_wrong(state, verdict, cause):
 
 def test_live_chunk_is_fresh_whatever_the_nodes_do():
     dead = facts(FACTS_OF[Cause.NODE_DEAD], FACTS_OF[Cause.RING_LOST], FACTS_OF[Cause.CAMERA_LATE],
-                 arm_state=ArmState.TRACKING)
+                 arm_state=ArmState.TRACKING, chunk=LIVE)
     assert decide(dead) == (Verdict.FRESH, Cause.NONE)
 
 
@@ -245,24 +246,39 @@ def test_first_tick_of_a_sync_pause_is_sync_wait():
 def test_block_unknown_to_an_idle_policy_is_transport():
     lost = {'encoder': {'last_output_ns': NOW - 140 * MS},
             'policy': {'last_input_ns': NOW - 300 * MS, 'last_output_ns': 0}}
-    assert cause_of(lost) is Cause.TRANSPORT
+    assert cause_of(lost, chunk=None) is Cause.TRANSPORT
     busy = {**lost, 'policy': {**lost['policy'], 'busy_since_ns': NOW - 20 * MS}}
-    assert cause_of(busy) is Cause.NONE
+    assert cause_of(busy, chunk=None) is Cause.PLAN_END
 
 
 def test_blocks_that_stay_away_are_transport_although_the_newest_is_young():
     lost = {'encoder': {'last_output_ns': NOW - 40 * MS},
             'policy': {'last_input_ns': NOW - 300 * MS, 'last_output_ns': 0}}
-    assert cause_of(lost) is Cause.TRANSPORT
+    assert cause_of(lost, chunk=None) is Cause.TRANSPORT
     paused = {**lost, 'policy': {**lost['policy'], 'last_input_ns': NOW - 280 * MS}}
-    assert cause_of(paused) is Cause.NONE
+    assert cause_of(paused, chunk=None) is Cause.PLAN_END
     later = {**lost, 'encoder': {'last_output_ns': NOW - 20 * MS}}
-    assert cause_of(later) is Cause.NONE
+    assert cause_of(later, chunk=None) is Cause.PLAN_END
 
 
 def test_encoder_that_drops_for_its_cameras_is_camera_late():
     dropping = {'encoder': {'reason': 'camera_skew', 'last_output_ns': NOW - 200 * MS}}
-    assert cause_of(dropping) is Cause.CAMERA_LATE
+    assert cause_of(dropping, chunk=None) is Cause.CAMERA_LATE
+
+
+@pytest.mark.parametrize('cause', [
+    Cause.TRANSPORT, Cause.DENOISE_LATE, Cause.ENCODE_LATE, Cause.CAMERA_LATE])
+def test_what_keeps_the_next_chunk_waiting_holds_no_tick_that_a_live_chunk_covers(cause):
+    assert cause_of(FACTS_OF[cause], chunk=LIVE) is Cause.NONE
+    frozen = FACTS_OF[Cause.CAMERA_FROZEN]
+    assert cause_of(frozen, FACTS_OF[cause], chunk=LIVE) is Cause.CAMERA_FROZEN
+    assert cause_of(frozen, FACTS_OF[cause], chunk=None) is cause
+
+
+def test_a_step_whose_chunk_has_come_is_not_late():
+    busy = FACTS_OF[Cause.DENOISE_LATE]
+    assert cause_of(busy, last_chunk_ns=NOW - 101 * MS) is Cause.DENOISE_LATE
+    assert cause_of(busy, last_chunk_ns=NOW - 100 * MS) is Cause.PLAN_END
 
 
 @pytest.mark.parametrize('change', [
