@@ -13,6 +13,7 @@ from reflex_ros.core.priority import realtime
 from reflex_ros.doctor import arm_sample, disk
 from reflex_ros.doctor.machine import measure_lateness
 from reflex_ros.doctor.software import Cuda, open_checkpoint
+from reflex_ros.ring.cuda_choice import CudaProbe, probe_cuda
 
 if TYPE_CHECKING:
     from reflex_ros.arm.config import DriverConfig
@@ -34,6 +35,7 @@ class Probes:
         fifo: priority → whether it is permitted.
         lateness: (seconds, period in ns, priority) → ms late each, and whether in real time.
         latency: seconds → images between two processes; ImportError without ROS.
+        ring: What the GPU can do for a ring in its memory.
         messages: Number of message types that can be loaded; raises what loading raises.
         version: package → installed version, None if missing.
     """
@@ -47,6 +49,7 @@ class Probes:
     fifo: Callable[[int], bool]
     lateness: Callable[[float, int, int], tuple[list[float], bool]]
     latency: Callable[[float], LatencySample]
+    ring: Callable[[], CudaProbe]
     messages: Callable[[], int]
     version: Callable[[str], str | None]
 
@@ -71,6 +74,7 @@ def this_machine(clock: Clock | None = None) -> Probes:
         fifo=_fifo,
         lateness=lateness,
         latency=_latency,
+        ring=probe_cuda,
         messages=_messages,
         version=_version,
     )

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from reflex_ros.doctor import arm, cameras, can_link, dds, disk, machine, software
+from reflex_ros.doctor import (
+    arm,
+    cameras,
+    can_link,
+    dds,
+    disk,
+    machine,
+    ring_store,
+    software,
+)
 from reflex_ros.doctor.model import Check, Finding, skip
 
 if TYPE_CHECKING:
@@ -98,6 +107,10 @@ CHECKS: tuple[Check, ...] = (
           'faster disk, compressed images', disk.write),
     Check('gpu', 'model', 'GPU as torch and the driver see it',
           'WARN: one is there but torch cannot use it', 'torch with CUDA', software.gpu),
+    Check('ring-store', 'model', 'where the ring goes with these parameters; memory of the GPU is '
+          'shared on trial', 'FAIL: `ring.store` cannot be had. WARN: a GPU without driver or '
+          'package, or that shares nothing', 'driver, cuda-bindings, one process',
+          ring_store.ring_store),
     Check('checkpoint', 'model', 'opened as the nodes do, every file hashed',
           'FAIL: refused. WARN: no manifest', 'as the refusal says', software.checkpoint),
 )

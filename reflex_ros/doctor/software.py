@@ -129,11 +129,7 @@ def _is_tested(name: str, got: str) -> bool:
 
 def gpu(context: Context) -> Iterable[Finding]:
     """Judge whether torch can use the GPU that is there."""
-    query = 'name,driver_version,memory.total'
-    answer = context.host.answer('nvidia-smi', f'--query-gpu={query}', '--format=csv,noheader')
-    card = answer.strip().splitlines()[0] if answer.strip() else ''
-    tegra = context.host.read('/etc/nv_tegra_release') or ''
-    device = card or tegra.splitlines()[0][:60] if card or tegra else ''
+    device, tegra = gpu_device(context)
     cuda = context.probes.cuda()
     about = {'device': device, 'cuda_build': cuda.build, 'usable': cuda.is_usable}
     if cuda.is_usable:
@@ -147,6 +143,15 @@ def gpu(context: Context) -> Iterable[Finding]:
             f'pip install --force-reinstall torch=={PINS["torch"]}   # a CUDA build; then: '
             'nvidia-smi')
     return [warn(f'{device}: {why}', todo, about=about)]
+
+
+def gpu_device(context: Context) -> tuple[str, str]:
+    """Return the GPU as the driver or the board names it, '' without one, and a Jetson's text."""
+    query = 'name,driver_version,memory.total'
+    answer = context.host.answer('nvidia-smi', f'--query-gpu={query}', '--format=csv,noheader')
+    card = answer.strip().splitlines()[0] if answer.strip() else ''
+    tegra = context.host.read('/etc/nv_tegra_release') or ''
+    return card or tegra.splitlines()[0][:60] if card or tegra else '', tegra
 
 
 def checkpoint(context: Context) -> Iterable[Finding]:

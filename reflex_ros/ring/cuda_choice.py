@@ -157,8 +157,8 @@ def choose_store(wanted: str, probe: Callable[[], CudaProbe], *, model_device: s
     if not found.obstacle:
         return StoreChoice(Way.SHARED, 'memory of the GPU can be shared', name), found
     if wanted == 'cuda':
-        raise _refusal(found.obstacle, 'Run encoder and policy in one process (node inference), '
-                       'or set ring.store to auto.')
+        raise _refusal(found.obstacle, 'Run encoder and policy in one process (executable '
+                       'inference), or set ring.store to auto.')
     return StoreChoice(Way.UPLOAD, found.obstacle, name), found
 
 

@@ -8,7 +8,8 @@ from reflex_ros.core.errors import ConfigError, ReflexError
 
 _GPU_LOST = ('Restart the node: its GPU context is lost; if it comes back, look into '
              'dmesg | grep -i xid.')
-_SPLIT = ('Run encoder and policy in one process (node inference), or set ring.store to cpu.')
+_SPLIT = ('Run encoder and policy in one process (executable inference), or set ring.store '
+          'to cpu.')
 REMEDIES = MappingProxyType({
     'CUDA_ERROR_OUT_OF_MEMORY': 'Free GPU memory (nvidia-smi shows who has it), lower '
                                 'ring.readers or ring.leases, or set ring.store to cpu.',

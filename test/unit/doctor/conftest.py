@@ -25,6 +25,8 @@ from reflex_ros.doctor.probes import Probes
 from reflex_ros.doctor.registry import CHECKS
 from reflex_ros.doctor.software import PINS, Cuda
 from reflex_ros.doctor.visit import choose, visit
+from reflex_ros.ring.cuda_choice import CudaProbe
+from reflex_ros.ring.cuda_driver import DeviceFacts
 from reflex_ros.ros.camera_log import CameraLog, LatencySample
 from reflex_ros.sim.emulator import PERIOD_NS, Emulator, EmulatorConfig
 from reflex_ros.sim.plant import KinematicPlant
@@ -152,6 +154,7 @@ def probes(healthy_arm):
         fifo=lambda level: True,
         lateness=lambda seconds, period_ns, level: ([0.05] * 995 + [0.4] * 5, True),
         latency=lambda seconds: LatencySample((2.5,) * 120 + (6.0,) * 5, 125),
+        ring=lambda: CudaProbe(object(), DeviceFacts('RTX 4090', '', False, True, True, 12060)),
         messages=lambda: 16,
         version=lambda name: {**PINS, 'ros-jazzy-rclpy': '7.1.6'}.get(name),
     )

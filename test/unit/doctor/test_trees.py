@@ -9,7 +9,7 @@ import pytest
 from reflex_ros.doctor.registry import CHECKS
 
 PROBED = {'checkpoint', 'clock-jitter', 'disk-space', 'disk-write', 'gpu', 'image-latency',
-          'ros-messages', 'ros-packages', 'shared-memory'}
+          'ring-store', 'ros-messages', 'ros-packages', 'shared-memory'}
 MACHINES = {
     'robot_x86': {},
     'jetson': {'can-restart': 'warn', 'can-queue': 'warn', 'cpu-governor': 'warn',

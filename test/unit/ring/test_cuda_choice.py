@@ -103,7 +103,7 @@ def test_gpu_memory_for_a_model_on_the_cpu_is_refused():
 
 
 def test_asked_for_but_absent_is_an_error_with_the_reason(fake):
-    with pytest.raises(ConfigError, match='no file descriptors.*node inference'):
+    with pytest.raises(ConfigError, match='no file descriptors.*executable inference'):
         chosen(fake, 'cuda', **{FD: 0})
     with pytest.raises(ConfigError, match='no NVIDIA driver'):
         choose_store('auto', lambda: probe_cuda(load=broken), model_device='cuda',
