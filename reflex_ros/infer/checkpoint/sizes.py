@@ -122,11 +122,28 @@ def infer_sizes(shapes: Mapping[str, Shape], config: PretrainedConfig, folder: P
     stacks = _stacks(shapes, config, declared)
     ballot = _ballot(shapes, symbolic_tensors(config.family, stacks), declared)
     sizes = {name: ballot.elect(symbol, name) for symbol, name in SYMBOLS}
-    return Sizes(
+    found = Sizes(
         **sizes, **_heads(ballot, sizes), image=_image(ballot, sizes['patch'], config),
         scale_factor=_scale(ballot, sizes['vision_width'], config), depth=stacks.text,
         expert_depth=stacks.expert, vision_depth=stacks.vision,
     )  # fmt: skip
+    _check_divisible(found, folder)
+    return found
+
+
+def _check_divisible(sizes: Sizes, folder: Path) -> None:
+    """Refuse sizes that no network has: what is cut into equal parts must be a multiple."""
+    for name, value, parts, why in (
+        ('head_dim', sizes.head_dim, 2, 'a rotation turns pairs'),
+        ('expert_width', sizes.expert_width, 2, 'a flow time is as many sines as cosines'),
+        ('patches per side', sizes.image // sizes.patch, sizes.scale_factor,
+         'scale_factor patches per side become one token'),
+    ):  # fmt: skip
+        if value % parts or not value:
+            raise ModelError(
+                f'checkpoint contradicts itself {folder} {name}: got {value}, expected a multiple '
+                f'of {parts}, since {why}. Correct {SIZES} or use a complete checkpoint.'
+            )
 
 
 def _ballot(

@@ -189,6 +189,32 @@ def test_one_full_width_does_not_make_a_small_network_a_full_one(bare, family, f
     assert infer_sizes(expected_tensors(family, sizes, config), config, folder) == sizes
 
 
+@pytest.mark.parametrize('family', ['pi0', 'pi05', 'smolvla'])
+@pytest.mark.parametrize(('change', 'expected'), [
+    ({'head_dim': 5}, 'head_dim: got 5, expected a multiple of 2'),
+    ({'head_dim': 1}, 'head_dim: got 1, expected a multiple of 2'),
+    ({'expert_width': 23}, 'expert_width: got 23, expected a multiple of 2'),
+    ({'scale_factor': 3}, 'patches per side: got 4, expected a multiple of 3'),
+    ({'scale_factor': 8}, 'patches per side: got 4, expected a multiple of 8'),
+    ({'patch': 32}, 'patches per side: got 1, expected a multiple of 2'),
+])
+def test_a_size_that_cannot_be_cut_into_equal_parts_is_refused(bare, family, change, expected):
+    image = {'image_resolution': [32, 32], 'resize_imgs_with_padding': [32, 32]}
+    config, folder = bare(family, num_vlm_layers=3, self_attn_every_n_layers=3, **image)
+    sizes = replace(OTHER, **change)
+    if family != 'smolvla':
+        sizes = replace(sizes, scale_factor=1)
+        if 'patches' in expected:
+            expected = None
+    declare(folder, sizes, family)
+    shapes = expected_tensors(family, sizes, config)
+    if expected is None:
+        assert infer_sizes(shapes, config, folder) == sizes
+        return
+    with pytest.raises(ModelError, match=expected):
+        infer_sizes(shapes, config, folder)
+
+
 def test_expert_layers_must_divide_the_layers_of_the_model(bare):
     config, folder = bare('smolvla', num_expert_layers=5)
     with pytest.raises(ModelError, match='num_expert_layers: got 5, expected a divisor of the'):
