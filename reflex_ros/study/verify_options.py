@@ -101,8 +101,9 @@ class SnapshotOptions:
         """Yield the prior methods with the parameters of their sources."""
         boundary, policy = self._boundary, self._boundary.policy
         yield VL_CACHE, self._chunk(boundary.predict_with(policy, scene, cache=VL_CACHE))
-        if before is not None:
-            options = VlaOptions().for_depth(policy.pretrained.sizes.depth)
+        depth = policy.pretrained.sizes.depth
+        if before is not None and depth > 1:  # it asks the attention of a layer before the last
+            options = VlaOptions().for_depth(depth)
             cache = VlaCache(policy, options)
             cache.encode(self._seen(before))
             yield cache.name, self._chunk(boundary.predict_with(policy, scene, cache=cache))

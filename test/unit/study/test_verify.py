@@ -408,6 +408,20 @@ def test_what_is_not_a_number_is_null_and_said_in_words():
     assert (number(0.0), number(0.12345)) == ('0', '0.123')
 
 
+@pytest.mark.parametrize('name', ['pi0', 'pi05'])
+def test_a_model_of_one_layer_is_certified_without_a_method_that_needs_two(tmp_path, name):
+    folder = Path(shutil.copytree(folder_of(name), tmp_path / name))
+    weights = load_file(folder / 'model.safetensors')
+    first = {n: t for n, t in weights.items() if 'layers.1.' not in n}
+    save_file(first, folder / 'model.safetensors')
+    sizes = json.loads((folder / 'sizes.json').read_text()) | {'depth': 1, 'vision_depth': 1}
+    (folder / 'sizes.json').write_text(json.dumps(sizes))
+    report = verify(folder, Robot(), Asked(count=2))
+    assert report['refusals'] == []
+    names = {option['name'] for option in report['options']}
+    assert 'vl_cache' in names and 'vla_cache' not in names
+
+
 def test_a_count_that_is_none_is_refused():
     with pytest.raises((ConfigError, SystemExit)):
         main(['verify', str(TINY), '--observations', '0'])
