@@ -1,10 +1,19 @@
-"""The four services of the bridge; each answers accepted and why."""
+"""The four services of the bridge; each answers accepted and why.
+
+A recovery takes seconds, and one executor serves all that the node hears. So it runs on a thread
+of its own, and its answer leaves when it is done; a hold is answered at once meanwhile.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from rclpy._rclpy_pybind11 import InvalidHandle
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.task import Future
 
 from reflex_ros.ros.convert import reply_to_msg
 from reflex_ros.ros.qos import SERVICES, load_type
@@ -25,8 +34,7 @@ def serve_bridge(node: ReflexNode, bridge: Bridge, lock: threading.RLock,
     Args:
         node: The bridge's node.
         bridge: The stage.
-        lock: Serialises the stage; ``recover`` alone runs beside the loop, since it blocks for
-            seconds and nothing is sent meanwhile.
+        lock: Serialises the stage; ``recover`` alone runs beside it, see ``Bridge.recover``.
         publish: Takes what the stage puts out.
     """
     now = node.steady.now
@@ -42,10 +50,14 @@ def serve_bridge(node: ReflexNode, bridge: Bridge, lock: threading.RLock,
         ('set_instruction', locked(lambda r: bridge.set_instruction(r.instruction, now()))),
         ('hold', locked(lambda _: bridge.hold(now()))),
         ('resume', locked(lambda _: bridge.resume(now()))),
-        ('recover', lambda r: (bridge.recover(arm_supported=r.arm_supported), ())),
     )
     for name, ask in asks:
         node.create_service(load_type(SERVICES[name]), name, _callback(node, name, ask, publish))
+    # reentrant: the others must not wait for it, and a second request is refused, not queued
+    service = node.create_service(
+        load_type(SERVICES['recover']), 'recover', _slow_callback(node, bridge),
+        callback_group=ReentrantCallbackGroup())
+    service.send_response = _while_it_exists(service.send_response)
 
 
 def _callback(node: ReflexNode, name: str, ask: Ask,
@@ -53,7 +65,36 @@ def _callback(node: ReflexNode, name: str, ask: Ask,
     def callback(request: Any, response: Any) -> Any:
         reply, outputs = ask(request)
         publish(outputs)
-        node.get_logger().info(f'{name}: accepted={reply.accepted} reason={reply.reason}')
-        return reply_to_msg(reply, response)
+        return _answered(node, name, reply, response)
 
     return callback
+
+
+def _slow_callback(node: ReflexNode, bridge: Bridge) -> Callable[[Any, Any], Any]:
+    async def callback(request: Any, response: Any) -> Any:
+        done = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(bridge.recover(arm_supported=request.arm_supported))
+            except BaseException as error:  # the executor raises it, as that of any callback
+                done.set_exception(error)
+
+        threading.Thread(target=work, name='recover', daemon=True).start()
+        return _answered(node, 'recover', await done, response)
+
+    return callback
+
+
+def _answered(node: ReflexNode, name: str, reply: Reply, response: Any) -> Any:
+    node.get_logger().info(f'{name}: accepted={reply.accepted} reason={reply.reason}')
+    return reply_to_msg(reply, response)
+
+
+def _while_it_exists(send: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return ``send`` for a service that may be destroyed before its answer is ready."""
+    def guarded(response: Any, header: Any) -> None:
+        with suppress(InvalidHandle):
+            send(response, header)
+
+    return guarded

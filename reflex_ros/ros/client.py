@@ -14,6 +14,8 @@ from reflex_ros.core.types import Reply
 from reflex_ros.ros.convert import reply_from_msg
 from reflex_ros.ros.qos import SERVICES, load_type
 
+RECOVER_S = 20.0
+"""A bus that is reopened, a check and joints that are powered one by one end before."""
 _TRANSITIONS = MappingProxyType(
     {
         'configure': Transition.TRANSITION_CONFIGURE,
@@ -40,9 +42,15 @@ class Caller:
         self._clients: dict[str, Any] = {}
 
     def call(
-        self, service: str, kind: Any, request: Any, *, timeout_s: float | None = None
+        self, service: str, kind: Any, request: Any, *, timeout_s: float | None = None,
+        answer_s: float | None = None,
     ) -> Any:
         """Return the answer. Blocks.
+
+        Args:
+            service: Name. ``kind``: type. ``request``: of that type.
+            timeout_s: Longest wait for the service and again for its answer, s; None as made.
+            answer_s: Longest wait for the answer alone, s.
 
         Raises:
             StaleError: The service is not there, or does not answer in time.
@@ -57,13 +65,13 @@ class Caller:
         executor = SingleThreadedExecutor(context=self._node.context)
         executor.add_node(self._node)
         try:
-            executor.spin_until_future_complete(future, timeout_sec=limit)
+            executor.spin_until_future_complete(future, timeout_sec=answer_s or limit)
         finally:
             executor.remove_node(self._node)
             executor.shutdown()
         if not future.done():
             client.remove_pending_request(future)
-            raise _silent(service, 'no answer', limit)
+            raise _silent(service, 'no answer', answer_s or limit)
         return future.result()
 
     def close(self) -> None:
@@ -98,12 +106,13 @@ class BridgeClient:
         return self._ask('resume')
 
     def recover(self, *, arm_supported: bool) -> Reply:
-        """Clear the arm's faults."""
-        return self._ask('recover', arm_supported=arm_supported)
+        """Clear the arm's faults, check and power it; takes seconds."""
+        return self._ask('recover', answer_s=RECOVER_S, arm_supported=arm_supported)
 
-    def _ask(self, name: str, **fields: Any) -> Reply:
+    def _ask(self, name: str, *, answer_s: float | None = None, **fields: Any) -> Reply:
         kind = load_type(SERVICES[name])
-        return reply_from_msg(self._caller.call(self._prefix + name, kind, kind.Request(**fields)))
+        return reply_from_msg(self._caller.call(
+            self._prefix + name, kind, kind.Request(**fields), answer_s=answer_s))
 
 
 class LifecycleClient:

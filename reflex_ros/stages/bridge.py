@@ -165,7 +165,8 @@ class Bridge:
     def status(self, status: StageStatus, now: Instant) -> None:
         """Take a sign of life; a node that lives in another epoch is told the task again."""
         self.nodes.status(status, now.mono_ns)
-        self._put(self._task.retell(status, now))
+        if not self._is_stopping:
+            self._put(self._task.retell(status, now))
 
     def offer(self, chunk: ActionChunk, now: Instant) -> tuple[Output, ...]:
         """Judge a chunk; accepted, it takes over at the first tick not before its row 0."""

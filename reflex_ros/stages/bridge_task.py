@@ -47,7 +47,8 @@ class TaskBook:
         true one, would else make nothing that the bridge may take, for ever.
         """
         is_astray = status.epoch not in (0, self.epoch)
-        return self.tell(now) if is_astray and now.mono_ns - self._told_ns >= RETELL_NS else None
+        is_due = self._number > 0 and now.mono_ns - self._told_ns >= RETELL_NS
+        return self.tell(now) if is_astray and is_due else None
 
 
 def refusal(instruction: str) -> str:

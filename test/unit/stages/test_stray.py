@@ -198,6 +198,25 @@ def test_a_node_in_another_epoch_is_told_the_task_can_fail(rig, epoch):
     assert tasks(r, epoch=r.bridge.epoch if epoch is None else epoch) == 0
 
 
+def test_only_a_bridge_at_work_tells_its_task_again(rig):
+    r = rig(activate=False)
+    r.bridge.connect()
+    stray = StageStatus(
+        number=1, stamp_ns=0, node='policy', state='active', last_input_ns=0, last_output_ns=0,
+        busy_since_ns=0, sent_ns=0, epoch=r.bridge.epoch + 7)
+    for _ in range(5):
+        r.clock.advance(2 * S)
+        r.bridge.status(stray, r.now)
+    r.start_ns = r.now.mono_ns
+    r.bridge.activate()
+    r.tick()
+    assert len([o for o in r.outputs if isinstance(o.value, Task)]) == 1
+    r.bridge.request_stop(r.now)
+    r.clock.advance(2 * S)
+    r.bridge.status(stray, r.now)
+    assert not any(isinstance(o.value, Task) for o in r.bridge.close(r.now))
+
+
 def test_a_block_with_an_impossible_number_is_followed_by_the_next_good_one(bench):
     b = bench(Mode.ASYNC_NAIVE)
     b.block(FAR, 0)

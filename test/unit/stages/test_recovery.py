@@ -1,0 +1,146 @@
+"""A recovery takes seconds: the arm is nobody else's meanwhile, and everybody else goes on."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from reflex_ros.core.errors import ArmError
+from reflex_ros.core.types import ArmState, Cause, Reply
+from reflex_ros.stages import bridge_recovery
+
+WAIT_S = 10.0
+
+
+class Slow:
+    """A rig whose arm takes as long to clear its faults as the test wants."""
+
+    def __init__(self, rig):
+        self.rig = rig()
+        self.bridge, self.arm = self.rig.bridge, self.rig.arm
+        self.entered, self.may_go_on = threading.Event(), threading.Event()
+        self.calls, self.replies = [], []
+        for name in ('check', 'enable', 'send', 'disconnect'):
+            self._note(name)
+        clear = self.arm.clear_faults
+
+        def slowly(*, arm_supported):
+            self.entered.set()
+            assert self.may_go_on.wait(WAIT_S)
+            return clear(arm_supported=arm_supported)
+
+        self.arm.clear_faults = slowly
+        self.rig.run_up()
+        self.arm.inject_faults(('arm_estop',))
+        self.rig.tick(2)
+        self.calls.clear()
+
+    def _note(self, name):
+        real = getattr(self.arm, name)
+
+        def noted(*args, **kwargs):
+            self.calls.append((name, threading.current_thread().name))
+            return real(*args, **kwargs)
+
+        setattr(self.arm, name, noted)
+
+    def begin(self):
+        """Start a recovery on a thread and return once the arm works on it."""
+        self.thread = threading.Thread(name='recover', target=lambda: self.replies.append(
+            self.bridge.recover(arm_supported=True)))
+        self.thread.start()
+        assert self.entered.wait(WAIT_S)
+
+    def end(self):
+        """Let it go on, and return its answer."""
+        self.may_go_on.set()
+        self.thread.join(WAIT_S)
+        return self.replies[-1]
+
+
+@pytest.fixture
+def slow(rig):
+    made = Slow(rig)
+    yield made
+    made.may_go_on.set()
+
+
+def test_a_second_recovery_during_the_first_is_refused(slow):
+    slow.begin()
+    reply = slow.bridge.recover(arm_supported=True)
+    assert not reply.accepted and 'A recovery is under way' in reply.reason
+    assert slow.end().accepted
+    assert [name for name, _ in slow.calls] == ['check', 'enable']
+
+
+def test_ticks_go_on_during_a_recovery_and_send_nothing(slow):
+    slow.begin()
+    ticks = slow.rig.tick(10)
+    assert not any(t.is_sent for t in ticks) and {t.cause for t in ticks} == {Cause.ARM_FAULT}
+    assert not slow.calls
+    assert slow.end().accepted
+    assert {thread for _, thread in slow.calls} == {'recover'}
+    ticks = slow.rig.tick(5)
+    assert all(t.is_sent for t in ticks)
+    assert ('send', 'recover') not in slow.calls, 'there is one sender'
+
+
+def test_a_hold_during_a_recovery_is_accepted_and_nothing_moves_before_a_resume(slow):
+    slow.begin()
+    reply = slow.bridge.hold(slow.rig.now)[0]
+    assert reply.accepted and 'a recovery is under way' in reply.reason
+    assert not slow.bridge.resume(slow.rig.now)[0].accepted
+    assert slow.end().accepted
+    r = slow.rig
+    r.offer(r.chunk())
+    ticks = r.tick(20)
+    assert np.ptp([t.command for t in ticks], axis=0).max() == 0.0
+    assert {t.cause for t in ticks} == {Cause.OPERATOR}
+    assert slow.bridge.resume(r.now)[0].accepted
+    r.run_up()
+    assert slow.bridge.states.state is ArmState.TRACKING
+
+
+def test_a_hold_of_a_faulted_arm_that_nobody_recovers_is_refused(slow):
+    reply = slow.bridge.hold(slow.rig.now)[0]
+    assert not reply.accepted and 'faulted' in reply.reason
+
+
+def closed_in_time(slow):
+    """Close the bridge during a recovery, as a node does; return what the arm was asked for."""
+    slow.begin()
+    slow.bridge.request_stop(slow.rig.now)
+    threading.Timer(0.05, slow.may_go_on.set).start()
+    slow.bridge.close(slow.rig.now)
+    slow.arm.disconnect()
+    slow.thread.join(WAIT_S)
+    return [name for name, _ in slow.calls]
+
+
+def test_the_bus_is_not_closed_under_a_recovery(slow):
+    assert closed_in_time(slow) == ['check', 'enable', 'disconnect']
+
+
+def test_the_bus_is_not_closed_under_a_recovery_can_fail(slow, monkeypatch):
+    monkeypatch.setattr(bridge_recovery.Recovery, 'wait', lambda self: None)
+    assert closed_in_time(slow)[0] == 'disconnect'
+
+
+def test_a_stopping_bridge_begins_no_recovery(slow):
+    slow.may_go_on.set()
+    slow.bridge.request_stop(slow.rig.now)
+    slow.bridge.close(slow.rig.now)
+    assert slow.bridge.recover(arm_supported=True) == Reply(False, 'The bridge is stopping.')
+    assert not slow.calls
+    slow.arm.inject_faults(())
+    slow.bridge.activate()
+    assert [name for name, _ in slow.calls] == ['disconnect', 'check', 'enable']
+
+
+def test_a_recovery_that_does_not_end_is_named(slow, monkeypatch):
+    monkeypatch.setattr(bridge_recovery, 'LONGEST_NS', 10_000_000)
+    slow.begin()
+    with pytest.raises(ArmError, match='recovery: got one that does not end'):
+        slow.bridge.close(slow.rig.now)
