@@ -253,7 +253,8 @@ POLICY_GROUP = (
 
 RING = (
     ParamSpec('ring.store', 'auto', '', "Memory of the ring's payload. `auto`: where the model "
-              'is. This version refuses `cuda`.', _MODEL, choices=('auto', 'cpu', 'cuda')),
+              'is, which is the CPU; `cuda` is refused for such a model (docs/gpu.md).', _MODEL,
+              choices=('auto', 'cpu', 'cuda')),
     ParamSpec('ring.readers', 1, '', 'Readers that may be attached at once.', (ENCODER,), (1, 16)),
     ParamSpec('ring.leases', 1, '', 'Slots that one reader may hold at once.', (ENCODER,),
               (1, 16)),

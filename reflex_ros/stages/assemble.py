@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from reflex_ros.core.clock import Clock
     from reflex_ros.infer.families.tiny import TinyPolicy
+    from reflex_ros.ring.cuda_choice import StoreChoice, Stores
     from reflex_ros.ring.layout import RingLayout
     from reflex_ros.ring.writer import RingWriter
     from reflex_ros.stages.models import ChunkModel, FrameEncoder
@@ -43,12 +44,14 @@ class EncoderParts:
         encoder: None for blocks without payload. ``close``: closes it.
         loaded: The pretrained checkpoint behind it, None if there is none.
         certificate_hash: Of the boundary certificate that the parameters name, '' if none.
+        store: Where the ring's payload is and why, None without a ring.
     """
 
     encoder: FrameEncoder | None
     close: Callable[[], None]
     loaded: LoadedPolicy | None = None
     certificate_hash: str = ''
+    store: StoreChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,13 @@ class PolicyParts:
     Attributes:
         model: Makes the chunks. ``close``: closes it.
         loaded: The pretrained checkpoint behind it, None if there is none.
+        store: Where payload of the ring is read to and why, None without a ring.
     """
 
     model: ChunkModel
     close: Callable[[], None]
     loaded: LoadedPolicy | None = None
+    store: StoreChoice | None = None
 
     @property
     def most_steps(self) -> int:
@@ -132,10 +137,11 @@ def make_encoder(params: Params, clock: Clock, *, namespace: str,
     policy = load_policy(params)
     certificate = _certificate(params, policy.spec.model_id, policy.dtype)
     layout = ring_layout(policy.spec, **_room(params))
-    writer, notify, close = _open_ring(layout, clock, namespace, shared)
+    stores = _stores(params, shared)
+    writer, notify, close = _open_ring(layout, clock, namespace, shared, stores)
     policy.trace_encoder()
     encoder = WindowedEncoder(policy, writer, notify)
-    return EncoderParts(encoder, close, certificate_hash=certificate)
+    return EncoderParts(encoder, close, certificate_hash=certificate, store=stores.choice)
 
 
 def _snapshot_encoder(params: Params, clock: Clock, namespace: str,
@@ -149,14 +155,15 @@ def _snapshot_encoder(params: Params, clock: Clock, namespace: str,
     certificate = _certificate(params, policy.pretrained.model_id, policy.dtype)
     cache = cast('str', params['policy.cache'])
     layout = snapshot_ring_layout(policy, binding=binding, cache=cache, **_room(params))
-    writer, notify, close_ring = _open_ring(layout, clock, namespace, shared)
+    stores = _stores(params, shared)
+    writer, notify, close_ring = _open_ring(layout, clock, namespace, shared, stores)
     encoder = SnapshotEncoder(policy, writer, binding=binding, notify=notify, cache=cache)
 
     def close() -> None:
         encoder.close()
         close_ring()
 
-    return EncoderParts(encoder, close, loaded, certificate)
+    return EncoderParts(encoder, close, loaded, certificate, stores.choice)
 
 
 def _certificate(params: Params, model_id: str, dtype: torch.dtype) -> str:
@@ -169,14 +176,22 @@ def _room(params: Params) -> dict[str, int]:
     return {name: cast('int', params[f'ring.{name}']) for name in ('readers', 'leases')}
 
 
+def _stores(params: Params, shared: Shared | None) -> Stores:
+    """Decide where the ring's payload goes: beside the model, and that is on the CPU."""
+    from reflex_ros.ring.cuda_choice import select_stores
+
+    return select_stores(cast('str', params['ring.store']), model_device='cpu',
+                         is_one_process=shared is not None)
+
+
 def _open_ring(
-    layout: RingLayout, clock: Clock, namespace: str, shared: Shared | None,
+    layout: RingLayout, clock: Clock, namespace: str, shared: Shared | None, stores: Stores,
 ) -> tuple[RingWriter, Callable[[], None], Callable[[], None]]:
     """Return the writer of a new ring, how to wake its readers, and how to close it."""
     from reflex_ros.ring.handoff import RingServer
     from reflex_ros.ring.writer import RingWriter
 
-    writer = RingWriter.create(layout, clock=clock)
+    writer = RingWriter.create(layout, clock=clock, create_store=stores.create)
     try:
         server = RingServer(_socket(namespace), writer, clock=clock)
     except BaseException:
@@ -217,11 +232,12 @@ def make_policy(params: Params, clock: Clock, *, namespace: str, shared: Shared 
     from reflex_ros.stages.windowed import WindowedModel, ring_layout
 
     policy = load_policy(params)
-    ring = _attach(params, clock, ring_layout(policy.spec), namespace, shared)
+    stores = _stores(params, shared)
+    ring = _attach(params, clock, ring_layout(policy.spec), namespace, shared, stores)
     policy.trace_denoiser(_num_steps(params))
     model = WindowedModel(policy, ring, seed=cast('int', params['policy.seed']),
                           num_steps=_num_steps(params), cache=cast('str', params['policy.cache']))
-    return PolicyParts(model, ring.close)
+    return PolicyParts(model, ring.close, store=stores.choice)
 
 
 def _snapshot_model(params: Params, clock: Clock, namespace: str, shared: Shared | None,
@@ -234,13 +250,14 @@ def _snapshot_model(params: Params, clock: Clock, namespace: str, shared: Shared
     loaded = _load_snapshot(params, shared)
     cache = cast('str', params['policy.cache'])
     layout = snapshot_ring_layout(loaded.policy, binding=loaded.binding, cache=cache)
-    ring = _attach(params, clock, layout, namespace, shared)
+    stores = _stores(params, shared)
+    ring = _attach(params, clock, layout, namespace, shared, stores)
     model = SnapshotModel(
         loaded.policy, ring, binding=loaded.binding, step_period_ns=period_ns,
         seed=cast('int', params['policy.seed']), num_steps=_num_steps(params), warn=warn,
         cache=cache,
     )
-    return PolicyParts(model, ring.close, loaded)
+    return PolicyParts(model, ring.close, loaded, stores.choice)
 
 
 def _load_snapshot(params: Params, shared: Shared | None) -> LoadedPolicy:
@@ -270,13 +287,14 @@ def load_policy(params: Params) -> TinyPolicy:
 
 
 def _attach(params: Params, clock: Clock, layout: RingLayout, namespace: str,
-            shared: Shared | None) -> RingSource:
+            shared: Shared | None, stores: Stores) -> RingSource:
     from reflex_ros.stages.ring_source import LocalRing, RemoteRing
 
     if shared is not None:
         return LocalRing(shared.writer, clock=clock, layout=layout)
     return RemoteRing(_socket(namespace), layout, clock=clock,
-                      timeout_ns=seconds_ns(params, 'ring.timeout_s'))
+                      timeout_ns=seconds_ns(params, 'ring.timeout_s'),
+                      open_store=stores.open)
 
 
 def _family(params: Params) -> str:
@@ -287,12 +305,11 @@ def _family(params: Params) -> str:
             f'policy.name: got {name!r}, expected one of {", ".join(FAMILIES)}. '
             'Other families cannot be loaded by this version.'
         )
-    for device in ('policy.device', 'ring.store'):
-        if params[device] not in ('auto', 'cpu'):
-            raise ConfigError(
-                f'{device}: got {params[device]!r}, expected auto or cpu: this version computes '
-                'on the CPU alone. Choose cpu.'
-            )
+    if params['policy.device'] not in ('auto', 'cpu'):
+        raise ConfigError(
+            f'policy.device: got {params["policy.device"]!r}, expected auto or cpu: this version '
+            'computes on the CPU alone. Choose cpu.'
+        )
     own = SNAPSHOT if name in SNAPSHOT_FAMILIES else WINDOWED
     if name != 'oracle' and params['encoder.layout'] not in ('auto', own):
         raise ConfigError(

@@ -10,10 +10,12 @@ from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import LayoutError, StaleError
 from reflex_ros.ring.client import RingClient
 from reflex_ros.ring.reader import RingReader
+from reflex_ros.ring.store_cpu import open_cpu_store
 
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Clock
     from reflex_ros.ring.layout import RingLayout
+    from reflex_ros.ring.store import StoreOpener
     from reflex_ros.ring.writer import RingWriter
 
 RECONNECT_NS = 200 * MS
@@ -91,14 +93,17 @@ class RemoteRing:
         layout: Layout that the writer must have.
         clock: Steady clock.
         timeout_ns: How long the first connection may take.
+        open_store: Opens the payload; in host memory by default.
 
     Raises:
         StaleError: No encoder answered in time.
         LayoutError: It has another layout.
     """
 
-    def __init__(self, name: str, layout: RingLayout, *, clock: Clock, timeout_ns: int) -> None:
+    def __init__(self, name: str, layout: RingLayout, *, clock: Clock, timeout_ns: int,
+                 open_store: StoreOpener = open_cpu_store) -> None:
         self._name, self._layout, self._clock = name, layout, clock
+        self._open_store = open_store
         self._client: RingClient | None = self._connect(timeout_ns)
 
     @property
@@ -124,7 +129,8 @@ class RemoteRing:
             self._client = None
 
     def _connect(self, timeout_ns: int) -> RingClient:
-        client = RingClient.connect(self._name, timeout_ns=timeout_ns, clock=self._clock)
+        client = RingClient.connect(self._name, timeout_ns=timeout_ns, clock=self._clock,
+                                    open_store=self._open_store)
         try:
             _require_same(self._layout, client.layout)
         except LayoutError:

@@ -23,6 +23,7 @@ from reflex_ros.ring.cuda_driver import BindingsDriver, load_driver
 from reflex_ros.ring.cuda_memory import DeviceBlock
 from reflex_ros.ring.cuda_torch import as_tensor, current_stream
 from reflex_ros.ring.layout import RingLayout
+from reflex_ros.stages.ring_source import RemoteRing
 
 ROOT = Path(__file__).parents[3]
 FAKE = ROOT / 'test' / 'unit' / 'ring' / 'fake_cuda.py'
@@ -157,6 +158,22 @@ def test_successor_of_a_killed_producer_makes_a_new_ring(stores, encode):
         assert ended.reader.copy(last, out)
         assert bool((shown == last.seq).all())
         ended.close()
+
+
+def test_source_of_the_policy_reads_device_memory_of_another_process(stores, encode):
+    process, torn = encode()
+    source = RemoteRing(name_of_ring(), LAYOUT, clock=CLOCK, timeout_ns=30 * S,
+                        open_store=stores.open)
+    assert source.is_alive
+    reader = source.reader(source._client.reader.ring_id)
+    out, shown = staging(stores)
+    last = reader.latest()
+    assert reader.copy(last, out)
+    assert bool((shown == last.seq).all())
+    kill(process)
+    assert not source.is_alive
+    assert not reader.copy(torn, out)
+    source.close()
 
 
 def test_block_in_mid_write_holds_torn_bytes_can_fail(stores, encode):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from reflex_ros.core.clock import MS, ManualClock, S
@@ -104,6 +106,23 @@ def test_the_oracle_needs_neither_ring_nor_weights():
     clock, oracle = ManualClock(), {**params(), 'policy.name': 'oracle'}
     assert make_encoder(oracle, clock, namespace='/', shared=Shared()).encoder is None
     assert make_policy(oracle, clock, namespace='/', shared=None).model.ring_ok
+
+
+def test_memory_of_the_ring_is_chosen_once_for_encoder_and_policy():
+    clock, shared, tiny = ManualClock(), Shared(), params(policy__name='tiny')
+    encoder = make_encoder(tiny, clock, namespace=f'/store_{os.getpid()}', shared=shared)
+    policy = make_policy(tiny, clock, namespace='/', shared=shared)
+    line = "ring store: way=host reason='the model is on the CPU'"
+    assert str(encoder.store) == str(policy.store) == line
+    policy.close()
+    encoder.close()
+
+
+def test_memory_of_a_gpu_is_refused_for_a_model_on_the_cpu():
+    clock, wanted = ManualClock(), params(policy__name='tiny', ring__store='cuda')
+    for make in (make_encoder, make_policy):
+        with pytest.raises(ConfigError, match='the model is on the CPU. Set ring.store to auto'):
+            make(wanted, clock, namespace=f'/store_{os.getpid()}', shared=None)
 
 
 def test_a_ledger_is_made_once_and_continued_after_that(tmp_path):
