@@ -10,19 +10,23 @@ import struct
 import threading
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from reflex_ros.arm import wire
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reflex_ros.core.types import FloatArray
 
+_Taker: TypeAlias = 'Callable[[bytes, int, float], None]'
 MAX_SPREAD_S = 0.0025
+"""Half of the 200 Hz period: parts farther apart belong to different cycles."""
 MAX_MDEG = 360_000
 """No joint turns further; a larger angle is a damaged frame."""
-"""Half of the 200 Hz period: parts farther apart belong to different cycles."""
 RATE_WINDOW_NS = 500_000_000
 SILENT_NS = 1_000_000_000
 _SLOPE_SAMPLES = 10
@@ -102,6 +106,7 @@ class FeedbackBook:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._takers = self._by_id()
         self.clear()
 
     def clear(self) -> None:
@@ -127,7 +132,7 @@ class FeedbackBook:
         self._gripper_range_m: float | None = None
         self._firmware = bytearray()
         self._foreign_ns = self._foreign_id = self._leader_ns = 0
-        self._foreign_frames = self._errors = self._incoherent = self._frames = 0
+        self._foreign_frames = self._errors = self._incoherent = 0
         self._seen_ns: dict[int, int] = {}
         self._counts: dict[int, int] = {}
         self._counts_before: dict[int, int] = {}
@@ -143,12 +148,17 @@ class FeedbackBook:
             stamp_s: Time stamp of the bus, 0 if it has none; only differences are used.
         """
         with self._lock:
-            self._frames += 1
-            self._counts[frame.can_id] = self._counts.get(frame.can_id, 0) + 1
-            self._seen_ns[frame.can_id] = mono_ns
-            self._roll(mono_ns)
+            can_id, data = frame
+            self._counts[can_id] = self._counts.get(can_id, 0) + 1
+            self._seen_ns[can_id] = mono_ns
+            if mono_ns - self._window_ns >= RATE_WINDOW_NS:
+                self._roll(mono_ns)
+            take = self._takers.get(can_id)
             try:
-                self._decode(frame, mono_ns, stamp_s or mono_ns * 1e-9)
+                if take is not None:
+                    take(data, mono_ns, stamp_s)
+                elif can_id in wire.LEADER_IDS:
+                    self._leader_ns = mono_ns
             except (struct.error, IndexError):
                 self._errors += 1
 
@@ -195,32 +205,38 @@ class FeedbackBook:
                 gripper_range_m=self._gripper_range_m,
                 firmware=wire.firmware_in(bytes(self._firmware)),
                 foreign_ns=self._foreign_ns, foreign_id=self._foreign_id,
-                leader_ns=self._leader_ns, frames=self._frames,
+                leader_ns=self._leader_ns, frames=sum(self._counts.values()),
                 foreign_frames=self._foreign_frames, decode_errors=self._errors,
                 incoherent_sets=self._incoherent,
             )
 
-    def _decode(self, frame: wire.Frame, mono_ns: int, stamp_s: float) -> None:
-        can_id, data = frame
-        if wire.FEEDBACK_12 <= can_id <= wire.FEEDBACK_56:
-            self._joint_part(can_id - wire.FEEDBACK_12, wire.decode_pair(data), mono_ns, stamp_s)
-        elif can_id in wire.HIGH_SPEED:
-            i = can_id - wire.HIGH_SPEED.start
-            self._motors[i], self._motors_ns[i] = wire.decode_motor(data), mono_ns
-        elif can_id in wire.LOW_SPEED:
-            i = can_id - wire.LOW_SPEED.start
-            self._drivers[i], self._drivers_ns[i] = wire.decode_driver(data), mono_ns
-        elif can_id == wire.STATUS:
-            self._status, self._status_ns = wire.decode_status(data), mono_ns
-        elif can_id == wire.GRIPPER_FEEDBACK:
-            self._gripper, self._gripper_ns = wire.decode_gripper(data), mono_ns
-            self._openings.append((mono_ns, self._gripper.opening_m))
-        elif can_id in wire.LEADER_IDS:
-            self._leader_ns = mono_ns
-        else:
-            self._answer(can_id, data)
+    def _by_id(self) -> dict[int, _Taker]:
+        """Return what takes the data of an id; frames come three thousand times a second."""
+        parts = range(wire.FEEDBACK_12, wire.FEEDBACK_56 + 1)
+        answers = (wire.ANGLE_LIMIT, wire.ACCELERATION_LIMIT, wire.GRIPPER_PARAMETERS,
+                   wire.FIRMWARE)
+        return {
+            wire.STATUS: self._take_status, wire.GRIPPER_FEEDBACK: self._take_gripper,
+            **{can_id: partial(self._joint_part, i) for i, can_id in enumerate(parts)},
+            **{can_id: partial(self._take_motor, i) for i, can_id in enumerate(wire.HIGH_SPEED)},
+            **{can_id: partial(self._take_driver, i) for i, can_id in enumerate(wire.LOW_SPEED)},
+            **{can_id: partial(self._answer, can_id) for can_id in answers},
+        }
 
-    def _answer(self, can_id: int, data: bytes) -> None:
+    def _take_status(self, data: bytes, mono_ns: int, stamp_s: float) -> None:
+        self._status, self._status_ns = wire.decode_status(data), mono_ns
+
+    def _take_gripper(self, data: bytes, mono_ns: int, stamp_s: float) -> None:
+        self._gripper, self._gripper_ns = wire.decode_gripper(data), mono_ns
+        self._openings.append((mono_ns, self._gripper.opening_m))
+
+    def _take_motor(self, i: int, data: bytes, mono_ns: int, stamp_s: float) -> None:
+        self._motors[i], self._motors_ns[i] = wire.decode_motor(data), mono_ns
+
+    def _take_driver(self, i: int, data: bytes, mono_ns: int, stamp_s: float) -> None:
+        self._drivers[i], self._drivers_ns[i] = wire.decode_driver(data), mono_ns
+
+    def _answer(self, can_id: int, data: bytes, mono_ns: int, stamp_s: float) -> None:
         if can_id == wire.ANGLE_LIMIT:
             limit = wire.decode_angle_limit(data)
             self._angle_limits[limit.joint] = limit
@@ -233,9 +249,8 @@ class FeedbackBook:
             self._firmware += data
             del self._firmware[:-_FIRMWARE_BYTES]
 
-    def _joint_part(
-        self, part: int, pair: tuple[int, int], mono_ns: int, stamp_s: float,
-    ) -> None:
+    def _joint_part(self, part: int, data: bytes, mono_ns: int, stamp_s: float) -> None:
+        pair, stamp_s = wire.decode_pair(data), stamp_s or mono_ns * 1e-9
         known = self._pending.get(part)
         if known is not None and known[0] == pair and abs(stamp_s - known[1]) <= MAX_SPREAD_S:
             return  # the bus repeated the frame: an error in its very last bit does that
@@ -255,13 +270,10 @@ class FeedbackBook:
             self._joints, self._joints_ns = joints, mono_ns
 
     def _roll(self, mono_ns: int) -> None:
-        if not self._window_ns:
-            self._window_ns = mono_ns
-        elapsed = mono_ns - self._window_ns
-        if elapsed >= RATE_WINDOW_NS:
-            self._rates = self._measured(elapsed)
+        if self._window_ns:
+            self._rates = self._measured(mono_ns - self._window_ns)
             self._counts_before = dict(self._counts)
-            self._window_ns = mono_ns
+        self._window_ns = mono_ns
 
     def _measured(self, elapsed_ns: int) -> dict[int, float]:
         before = self._counts_before

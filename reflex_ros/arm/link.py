@@ -94,7 +94,7 @@ class CanLink:
         self._reader: threading.Thread | None = None
         self._closing = threading.Event()
         self._reader_idle = threading.Event()
-        self._empty = 0
+        self._empty = self._empty_ns = 0
         self._error: type[Exception] = OSError
         self.lost_reason = ''
         self.error_frames = 0
@@ -233,13 +233,13 @@ class CanLink:
 
     def _guarded_receive(self, timeout: float | None) -> tuple[Any, bool]:
         """Receive in slices; leave the socket when closing, pause instead of spinning."""
-        self._reader = threading.current_thread()
+        if self._reader is None:
+            self._reader = threading.current_thread()
         if self._closing.is_set():
             self._reader_idle.set()
             self._pause()
             raise self._error('closed by the driver')
         assert self._receive is not None
-        start_ns = self._clock.mono_ns()
         try:
             message, is_filtered = self._receive(_SLICE_S if timeout is None
                                                  else min(timeout, _SLICE_S))
@@ -247,15 +247,19 @@ class CanLink:
             self._lose(f'{type(error).__name__}: {error}'.splitlines()[0])
             self._pause()
             raise
-        if message is not None or self._clock.mono_ns() - start_ns > _INSTANT_NS:
+        if message is None:
+            self._count_empty(self._clock.mono_ns())
+        else:
             self._empty = 0
-            return message, is_filtered
-        # A closed TCP connection is readable at once and for ever, and never has a frame.
-        self._empty += 1
+        return message, is_filtered
+
+    def _count_empty(self, now_ns: int) -> None:
+        """Find a closed TCP connection: readable at once and for ever, and never a frame."""
+        is_instant = now_ns - self._empty_ns <= _INSTANT_NS
+        self._empty, self._empty_ns = self._empty + 1 if is_instant else 0, now_ns
         if self._empty >= _EMPTY_READS:
             self._lose('the server closed the connection')
             self._pause()
-        return message, is_filtered
 
     def _lose(self, reason: str) -> None:
         if not self.lost_reason:

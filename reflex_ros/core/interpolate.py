@@ -47,6 +47,9 @@ class Path(Protocol):
     def at(self, t_ns: int) -> Setpoint:
         """Return the setpoint at ``t_ns``."""
 
+    def positions(self, times_ns: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the positions at ``int64[N]`` instants, ``float64[N, J]``, as ``at`` does."""
+
 
 def gripper_columns(joints: int) -> FloatArray:
     """Return 1.0 for each gripper column and 0.0 for each joint, ``float64[joints]``.
@@ -94,7 +97,8 @@ class SetpointPath:
         self._zero = np.zeros(rows.shape[1])
         for array in (rows, self._zero):
             array.flags.writeable = False
-        self._pieces = _pieces(np.diff(times) / S, rows, linear)
+        self._coefficients = _coefficients(np.diff(times) / S, rows, linear)
+        self._pieces = list(zip(*self._coefficients, strict=True))
 
     @property
     def start_ns(self) -> int:
@@ -117,6 +121,19 @@ class SetpointPath:
         c1, c2, c3 = self._pieces[i]
         position = self._rows[i] + t * (c1 + t * (c2 + t * c3))
         return Setpoint(position, c1 + t * (2.0 * c2 + 3.0 * t * c3))
+
+    def positions(self, times_ns: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the positions at ``int64[N]`` instants, ``float64[N, J]``, as ``at`` does."""
+        times = np.asarray(self._times)
+        last = len(times) - 1
+        i = np.clip(np.searchsorted(times, times_ns, side='right') - 1, 0, last)
+        if not self._pieces:
+            return self._rows[i]
+        inside = np.clip(times_ns, times[0], times[-1]) - times[i]
+        t = (inside / S)[:, None]
+        c1, c2, c3 = (part[np.minimum(i, last - 1)] for part in self._coefficients)
+        return np.where((i == last)[:, None], self._rows[i],
+                        self._rows[i] + t * (c1 + t * (c2 + t * c3)))
 
 
 def _check_rows(
@@ -145,12 +162,13 @@ def _check_rows(
         )
 
 
-def _pieces(
+def _coefficients(
     steps_s: FloatArray, rows: FloatArray, linear: Sequence[bool] | None
-) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Return the coefficients of t, t^2, t^3 of each piece, each ``float64[J]``."""
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the coefficients of t, t^2, t^3 of all pieces, each ``float64[N - 1, J]``."""
     if len(rows) == 1:
-        return []
+        none = np.empty((0, rows.shape[1]))
+        return none, none, none
     h = steps_s[:, None]
     secants = np.diff(rows, axis=0) / h
     slopes = _slopes(h, secants)
@@ -162,7 +180,7 @@ def _pieces(
         c1 = np.where(straight, secants, c1)
         c2 = np.where(straight, 0.0, c2)
         c3 = np.where(straight, 0.0, c3)
-    return list(zip(c1, c2, c3, strict=True))
+    return c1, c2, c3
 
 
 def _slopes(h: FloatArray, secants: FloatArray) -> FloatArray:

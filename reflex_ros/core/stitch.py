@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.interpolate import Path, Setpoint, gripper_columns
+from reflex_ros.core.types import FloatArray
 
 BLEND_NS = 60 * MS
 """Default length of a blend: long enough to remove the jerk, short enough not to lag."""
@@ -140,3 +142,10 @@ class _Blended:
             new.position + (p * value + v * slope),
             new.velocity + (p * value_rate + v * slope_rate) / duration_s,
         )
+
+    def positions(self, times_ns: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the positions at ``int64[N]`` instants, ``float64[N, J]``, as ``at`` does."""
+        rows = self._new.positions(times_ns)
+        for i in np.flatnonzero(times_ns < self._at_ns + self._duration_ns):
+            rows[i] = self.at(int(times_ns[i])).position
+        return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from copy import copy
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -130,12 +131,12 @@ def trajectory_to_msg(
         return msg
     first = int(stamps_ns[0])
     msg.header.stamp = time_to_msg(first)
-    msg.points = [
-        JointTrajectoryPoint(
-            positions=floats_to_msg(row), time_from_start=duration_to_msg(int(stamp) - first)
-        )
-        for stamp, row in zip(stamps_ns, rows, strict=True)
-    ]
+    empty = JointTrajectoryPoint()
+    for stamp, row in zip(stamps_ns, rows, strict=True):
+        point = copy(empty)  # a third of the time of its constructor, fifty times a message
+        point.positions = floats_to_msg(row)
+        point.time_from_start = duration_to_msg(int(stamp) - first)
+        msg.points.append(point)
     return msg
 
 

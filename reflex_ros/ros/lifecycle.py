@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from rclpy._rclpy_pybind11 import RCLError
+from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.serialization import deserialize_message
 
@@ -28,6 +29,9 @@ ENTITIES = ('publisher', 'subscription', 'service', 'client', 'timer')
 """What a node may make in ``configure``; ``cleanup`` need not destroy them."""
 EXIT_BUG = 1
 """Exit code of an error that nobody raised on purpose."""
+QUIET = PublisherEventCallbacks(use_default_callbacks=False)
+"""No events: each would be one more thing to wait for at every turn of the executor; a reader
+whose quality of service does not fit says so itself."""
 MAX_BYTES = 2**18
 """Largest message but images; the longest chunk that may be executed takes a third of it."""
 
@@ -126,7 +130,8 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
 
     def advertise(self, topic: Topic) -> Any:
         """Return a publisher of a topic of the table; a publish that waits stops no thread."""
-        return Publisher(self.create_publisher(topic.message, topic.name, topic.qos))
+        return Publisher(self.create_publisher(
+            topic.message, topic.name, topic.qos, event_callbacks=QUIET))
 
     def listen(self, topic: Topic, take: Callable[[Any], None]) -> Any:
         """Return a subscription to a topic of the table; a malformed message is dropped.

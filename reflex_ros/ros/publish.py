@@ -65,7 +65,8 @@ class Outbox:
     def __init__(self, failed: Callable[[BaseException], None], *,
                  capacity: int = CAPACITY) -> None:
         self._failed = failed
-        self._waiting: queue.Queue[tuple[Any, Any] | None] = queue.Queue(capacity)
+        self._capacity = capacity
+        self._waiting: queue.SimpleQueue[tuple[Any, Any] | None] = queue.SimpleQueue()
         self.dropped = 0
         self._thread = threading.Thread(target=self._run, name='outbox', daemon=True)
         self._thread.start()
@@ -77,17 +78,14 @@ class Outbox:
 
     def post(self, publisher: Any, msg: Any) -> None:
         """Have a message published soon; drop and count it if too many wait."""
-        try:
-            self._waiting.put_nowait((publisher, msg))
-        except queue.Full:
+        if self._waiting.qsize() < self._capacity:
+            self._waiting.put((publisher, msg))
+        else:
             self.dropped += 1
 
     def close(self, wait_s: float = CLOSE_WAIT_S) -> bool:
         """Publish what waits and end the thread; return whether that was done in time."""
-        try:
-            self._waiting.put(_END, timeout=wait_s)
-        except queue.Full:
-            return False
+        self._waiting.put(_END)
         self._thread.join(wait_s)
         return not self._thread.is_alive()
 

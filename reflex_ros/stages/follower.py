@@ -184,10 +184,11 @@ class Follower:
             return np.empty(0, np.int64), np.empty((0, 0))
         period = newest.chunk.step_period_ns
         times = np.arange(due_ns, newest.end_ns, period, dtype=np.int64)
-        rows = [point.position for t in times if (point := self.setpoint(int(t))) is not None]
-        if not rows:
-            return np.empty(0, np.int64), np.empty((0, newest.chunk.positions.shape[1]))
-        return times, np.stack(rows)
+        rows = self.active.path.positions(times)
+        for running in self._waiting:
+            begun = times >= running.step0_ns
+            rows[begun] = running.path.positions(times[begun])
+        return times, rows
 
     def _stitch(self, running: Running, due_ns: int, current: Setpoint) -> None:
         joints = np.flatnonzero(revolute(len(current.position))).tolist()

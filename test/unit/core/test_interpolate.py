@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.interpolate import SetpointPath, gripper_columns
+from reflex_ros.core.interpolate import Setpoint, SetpointPath, gripper_columns
+from reflex_ros.core.stitch import blend
 
 T0 = 7 * S
 
@@ -131,3 +132,17 @@ def test_two_arms_have_two_grippers() -> None:
 def test_bad_rows_are_refused(times, rows, linear, word) -> None:
     with pytest.raises(ConfigError, match=word):
         SetpointPath(times, rows, linear=linear)
+
+
+@pytest.mark.parametrize('rows', [1, 2, 9])
+def test_positions_are_those_of_single_instants(rows):
+    rng = np.random.default_rng(rows)
+    times = np.cumsum(rng.integers(1, 40 * MS, rows)) + 5 * S
+    path = SetpointPath(times, rng.normal(size=(rows, 7)))
+    asked = np.concatenate([times, times - 1, times + 1, rng.integers(4 * S, 6 * S, 50)])
+    blended = blend(path, offset=Setpoint(rng.normal(size=7), rng.normal(size=7)),
+                    at_ns=int(times[0]), duration_ns=60 * MS)
+    for one in (path, blended):
+        single = np.array([one.at(int(t)).position for t in asked])
+        assert np.array_equal(one.positions(asked), single)
+    assert path.positions(asked[:0]).shape == (0, 7)
