@@ -16,9 +16,9 @@ DURATION ?=
 SEED ?=
 VIEW ?=
 PYTEST_ARGS ?=
-# tests side by side; what runs nodes, buses or threads in real time follows alone
-JOBS ?= 2
-REAL_TIME := ros or can or realtime or wallclock
+# tests side by side: one worker for what runs nodes, buses or threads in real time, the others
+# compute and give way (test/conftest.py); what judges a wall clock follows alone
+JOBS ?= 3
 # a choice of tests may leave one of the two runs without any
 OR_NONE = $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 HERE := not soak and not gpu and not hardware and not faults
@@ -43,9 +43,9 @@ demo: $(BIN)/reflex-ros  ## run the nodes against a simulated arm
 	  $(if $(SEED),--seed $(SEED)) $(if $(filter-out 0,$(VIEW)),--view)
 
 test: lint type  ## lint, types and every test that needs no GPU, arm or hours
-	$(BIN)/python -m pytest -m '$(HERE) and not ($(REAL_TIME))' $(PYTEST_ARGS) \
-	  -n $(JOBS) --dist loadfile --no-loadscope-reorder $(OR_NONE)
-	$(BIN)/python -m pytest -m '$(HERE) and ($(REAL_TIME))' $(PYTEST_ARGS) $(OR_NONE)
+	$(BIN)/python -m pytest -m '$(HERE) and not wallclock' $(PYTEST_ARGS) \
+	  -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(OR_NONE)
+	$(BIN)/python -m pytest -m '$(HERE) and wallclock' $(PYTEST_ARGS) $(OR_NONE)
 
 numpy1:  ## the pure layers under NumPy 1.26, in an environment of their own
 	@test -x $(VENV)-numpy1/bin/python || $(PYTHON3) -m venv $(VENV)-numpy1

@@ -53,7 +53,35 @@ CONDITIONS = {
 }
 
 
-def pytest_collection_modifyitems(items):
+REAL_TIME = ('ros', 'can', 'realtime')
+"""Markers of what runs nodes, buses or threads in real time."""
+NICENESS = 15
+"""Of whatever computes beside tests in real time: those get a core when they need one."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Group the tests for ``--dist loadgroup``: real time one after the other and first."""
+    if getattr(config.option, 'loadgroup', False):
+        for item in items:
+            name = 'realtime' if _is_real_time(item) else str(item.path)
+            item.add_marker(pytest.mark.xdist_group(name))
+        items.sort(key=lambda item: not _is_real_time(item))
+    _skip_what_misses_something(items)
+
+
+def pytest_runtest_setup(item):
+    """Give way to the worker with the tests in real time."""
+    is_beside = 'PYTEST_XDIST_WORKER' in os.environ and not _is_real_time(item)
+    if is_beside and os.getpriority(os.PRIO_PROCESS, 0) < NICENESS:
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+
+
+def _is_real_time(item):
+    return any(item.get_closest_marker(marker) for marker in REAL_TIME)
+
+
+def _skip_what_misses_something(items):
     for marker, condition in CONDITIONS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         reason = condition() if marked else ''
