@@ -42,7 +42,7 @@ class BridgeNode(ReflexNode):
 
     def configure(self) -> None:
         """Open and check the arm, open topics and services; nothing moves."""
-        self._arm = make_driver(self.params, self.steady)
+        self._arm = make_driver(self.params, self.steady.steady)
         config = bridge_config(self.params, policy='tiny',
                                uses_sim_time=self.get_parameter('use_sim_time').value)
         self._bridge = Bridge(self._arm, config, self.steady)

@@ -19,6 +19,11 @@ class RosClock:
         self._ros = ros_clock
         self._steady = steady or SystemClock()
 
+    @property
+    def steady(self) -> Clock:
+        """Return the source of the steady time, for who needs no stamps."""
+        return self._steady
+
     def mono_ns(self) -> int:
         """Return the steady clock in ns."""
         return self._steady.mono_ns()
