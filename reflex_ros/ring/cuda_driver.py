@@ -18,7 +18,7 @@ from reflex_ros.ring.cuda_errors import CudaError, no_driver, no_package
 
 PACKAGE = 'cuda-bindings'
 TESTED = '13.5.0'
-"""Version of the package that the tests use; 12.x has the same calls."""
+"""Version of the package that the tests use; 12.9.10 passes them as well."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reflex_ros.core.clock import S, SystemClock
+from reflex_ros.core.clock import MS, S, SystemClock
 from reflex_ros.core.errors import LayoutError
 from reflex_ros.core.types import SlotRef
 from reflex_ros.ring import handshake
@@ -53,11 +53,18 @@ clock = SystemClock()
 layout = RingLayout.snapshot((1 << 16,), 'float32', model_id='m')
 writer = RingWriter.create(layout, clock=clock, create_store=stores.create)
 server = RingServer(sys.argv[1], writer, clock=clock)
-for _ in range(20):
+def publish():
     slot = writer.begin()
     slot.frame[...] = slot.seq
     writer.commit(slot, stamp_ns=slot.seq, epoch=1, tokens=1)
     server.notify()
+for _ in range(20):
+    publish()
+if sys.argv[4] == 'run':
+    print(0, 0, flush=True)
+    while True:
+        publish()
+        clock.sleep_until(clock.mono_ns() + MS // 2)
 slot = writer.begin()
 slot.frame[: 1 << 15] = -1
 print(slot.slot, slot.seq, flush=True)
@@ -65,10 +72,11 @@ clock.sleep_until(clock.mono_ns() + 600 * S)
 """
 
 
-def start(name, kind):
+def start(name, kind, task):
     environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(
         filter(None, (str(ROOT), os.environ.get('PYTHONPATH'))))}
-    return subprocess.Popen([sys.executable, '-c', ENCODER, name, kind, str(FAKE.parent)],
+    return subprocess.Popen([sys.executable, '-c', ENCODER, name, kind, str(FAKE.parent),
+                             task],
                             env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -97,10 +105,10 @@ def stores(request):
 
 @pytest.fixture
 def encode(stores, request):
-    """Return ``encode() -> (process, open slot)``; the process hangs in mid-write."""
+    """Return ``encode(task) -> (process, open slot)``; to ``hang`` in mid-write or to ``run``."""
     with ExitStack() as stack:
-        def make():
-            process = start(name_of_ring(), request.node.callspec.params['stores'])
+        def make(task='hang'):
+            process = start(name_of_ring(), request.node.callspec.params['stores'], task)
             stack.callback(kill, process)
             slot, seq = process.stdout.readline().split()
             return process, SlotRef(int(slot), int(seq))
@@ -140,6 +148,24 @@ def test_killed_producer_neither_stalls_nor_corrupts_the_reader(stores, encode):
     host = np.zeros(LAYOUT.shape, np.float32)
     assert client.reader.copy(last, host)
     assert (host == last.seq).all()
+    client.close()
+
+
+def test_no_torn_block_is_accepted_from_a_producer_that_runs_until_it_is_killed(stores, encode):
+    process, _ = encode('run')
+    client = connect(stores, lease_ns=0)  # leases protect nothing: the check alone must do
+    out, shown = staging(stores)
+    seqs = []
+    for turn in range(400):
+        client.wait(20 * MS)
+        ref = client.reader.latest()
+        if client.reader.copy(ref, out):
+            assert bool((shown == ref.seq).all())
+            seqs.append(ref.seq)
+        if turn == 300:
+            kill(process)
+    assert len(seqs) > 50 and seqs == sorted(seqs)
+    assert not client.is_writer_alive
     client.close()
 
 

@@ -8,8 +8,13 @@ import sys
 import pytest
 
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.ring.cuda_driver import BindingsDriver, load_driver
+from reflex_ros.ring.cuda_driver import PACKAGE, TESTED, BindingsDriver, load_driver
 from reflex_ros.ring.cuda_errors import REMEDIES, CudaError
+
+
+def test_advice_names_the_version_that_is_installed_by_setup(root):
+    pinned = (root / 'requirements' / 'gpu.txt').read_text().splitlines()
+    assert f'{PACKAGE}=={TESTED}' in pinned
 
 
 def test_missing_package_is_a_diagnosis(monkeypatch):
