@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print the table, keep the result; a missed target is a result, no error."""
+    from reflex_ros.core.files import check_file, make_folder
     from reflex_ros.study.bench_report import Options, keep, run_with_bar, table
     from reflex_ros.study.results import read_revision
 
@@ -41,6 +42,10 @@ def run(options: argparse.Namespace) -> int:
         tuple(options.dtype or DTYPES), options.checkpoint, options.calls,
         threads=options.threads, seed=options.seed,
     )
+    if options.out is not None:
+        make_folder(options.out)
+    if options.picture is not None:
+        check_file(options.picture)
     revision = read_revision()
     found = run_with_bar(wanted)
     print('\n'.join(table(found)))

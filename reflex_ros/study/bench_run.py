@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from reflex_ros.core.errors import ReflexError
+from reflex_ros.core.files import make_folder
 from reflex_ros.study.bench_report import torch_threads
 from reflex_ros.study.results import read_revision, write_result
 
@@ -65,6 +66,7 @@ def main_of(bench: Bench, args: Sequence[str] | None = None) -> int:
     """
     options, revision = parse(bench, args), read_revision()
     try:
+        make_folder(options.out)
         with torch_threads(1), tqdm(total=bench.total(options), disable=None) as bar:
             found = bench.run(options, bar.update)
     except KeyboardInterrupt:

@@ -1,11 +1,11 @@
-"""A text file is written, or one line says why not."""
+"""Files are written, or one line says why not, before the work if asked."""
 
 from __future__ import annotations
 
 import pytest
 
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.files import write_text
+from reflex_ros.core.files import check_file, make_folder, write_text
 
 
 def test_a_text_arrives_as_it_was_given(tmp_path):
@@ -22,3 +22,25 @@ def test_a_file_that_cannot_be_written_is_one_line_with_its_name(tmp_path, name,
     text = str(caught.value)
     assert '\n' not in text
     assert text.startswith(f'file {tmp_path / name} cannot be written: got {why}, expected')
+
+
+def test_what_can_be_written_is_let_through_and_a_check_leaves_nothing(tmp_path):
+    make_folder(tmp_path / 'a' / 'b')
+    make_folder(tmp_path / 'a' / 'b')
+    check_file(tmp_path / 'a' / 'b' / 'c.png')
+    assert [p.name for p in tmp_path.rglob('*')] == ['a', 'b']
+
+
+@pytest.mark.parametrize('name', ['missing/c.png', '.', 'file/c.png'])
+def test_a_file_that_could_not_be_written_is_refused_before_the_work(tmp_path, name):
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(ConfigError, match='cannot be written: got') as caught:
+        check_file(tmp_path / name)
+    assert '\n' not in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / 'file').write_text('')
+    for name in ('file', 'file/below'):
+        with pytest.raises(ConfigError, match=f'folder .*{name} cannot be written'):
+            make_folder(tmp_path / name)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from reflex_ros.cli.main import main
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.study import bench_report
 from reflex_ros.study.bench_policy import (
     FULL,
     REFERENCE,
@@ -193,6 +195,16 @@ def test_the_number_of_threads_is_put_back():
     before = torch.get_num_threads()
     run_bench(Options(('pi0',), ('tiny',), ('float32',), calls=1, warmup=0, threads=before + 1))
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize('option', ['--out', '--picture'])
+def test_a_place_that_cannot_be_written_is_refused_before_measuring(
+    option, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(bench_report, 'run_with_bar', lambda _: pytest.fail('it measured'))
+    (tmp_path / 'file').write_text('')
+    assert main(['bench', 'policy', option, str(tmp_path / 'file' / 'a')]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_nothing_to_measure_is_refused():

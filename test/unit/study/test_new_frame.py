@@ -80,6 +80,16 @@ def test_the_command_writes_result_and_picture(tmp_path, monkeypatch, capsys, fo
     assert result.with_suffix('.png').stat().st_size > 1000
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_measuring(tmp_path, capsys):
+    def run(*_):
+        pytest.fail('it measured')
+
+    (tmp_path / 'file').write_text('')
+    bench = dataclasses.replace(BENCH, run=run)
+    assert main_of(bench, ['--out', str(tmp_path / 'file' / 'below')]) == 2
+    assert len([line for line in capsys.readouterr().err.splitlines() if 'folder' in line]) == 1
+
+
 def test_an_interrupted_bench_writes_nothing(tmp_path, capsys):
     def stop(options, tick):
         raise KeyboardInterrupt
