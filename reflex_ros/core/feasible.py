@@ -113,12 +113,15 @@ def require(choice: Choice, timing: Timing) -> None:
         )
 
 
-def feasible_steps(choice: Choice, timing: Timing) -> tuple[int, ...]:
+def feasible_steps(choice: Choice, timing: Timing) -> range:
     """Return every execution horizon that would work with this chunk and stitcher."""
-    return tuple(
-        steps for steps in range(1, choice.horizon + 1)
-        if not problems(Choice(choice.horizon, steps, choice.stitch), timing)
-    )
+    delay, horizon = timing.delay_rows, choice.horizon
+    by_age = (timing.max_age_ns - timing.delta_ns) // timing.step_ns
+    first, last = 1, min(horizon, horizon - timing.entry_row, by_age)
+    if choice.stitch is Stitch.RTC:
+        first, last = max(first, delay), min(last, horizon - delay)
+    is_late = timing.entry_row + delay > horizon or delay > by_age
+    return range(first, first if is_late else max(first, last + 1))
 
 
 @dataclass(frozen=True, slots=True)

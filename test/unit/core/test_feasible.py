@@ -47,7 +47,7 @@ def test_guided_inpainting_needs_the_delay_twice():
     assert few == ('rtc executes fewer rows than the 5 of the delay',)
     many = problems(dataclasses.replace(rtc, execute_steps=11), TIMING)
     assert many == ('rtc leaves 4 rows for a delay of 5',)
-    assert feasible_steps(rtc, TIMING) == tuple(range(5, 11))
+    assert feasible_steps(rtc, TIMING) == range(5, 11)
 
 
 def test_a_choice_without_rows_is_named():
@@ -74,6 +74,24 @@ def test_negative_times_are_refused(field):
 def test_the_region_shrinks_with_the_delay_until_nothing_is_left():
     found = region(15, TIMING, [0, 100 * MS, 140 * MS, 200 * MS], stitch=Stitch.RTC)
     assert found.spans == ((1, 15), (5, 10), (7, 8), None)
+
+
+@given(
+    horizon=st.integers(1, 60), latency=st.integers(0, 1500), delta=st.integers(0, 1500),
+    step=st.integers(1, 90), age=st.integers(0, 2000), observed=st.booleans(),
+    stitch=st.sampled_from(list(Stitch)),
+)  # fmt: skip
+def test_what_is_said_to_work_is_what_has_no_problem(
+        horizon, latency, delta, step, age, observed, stitch):
+    timing = Timing(latency * MS, delta * MS, step * MS, age * MS, is_row0_observed=observed)
+    found = feasible_steps(Choice(horizon, 1, stitch), timing)
+    wanted = [steps for steps in range(1, horizon + 1)
+              if not problems(Choice(horizon, steps, stitch), timing)]  # fmt: skip
+    assert list(found) == wanted
+
+
+def test_a_chunk_of_any_length_is_judged_at_once():
+    assert feasible_steps(Choice(10**15, 1), TIMING) == range(1, 19)
 
 
 @given(
