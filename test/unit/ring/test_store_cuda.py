@@ -25,15 +25,23 @@ LAYOUT = RingLayout.windowed((3, 5), 'bfloat16', pinned_shape=(7, 5), window=2, 
 FRAMES = RingLayout.snapshot((64,), 'float32', model_id='m')
 
 
+@pytest.fixture(scope='module', autouse=True)
+def collected():
+    """Close what tests of other files left to the collector."""
+    gc.collect()
+
+
 def open_fds():
     return len(os.listdir('/proc/self/fd'))
 
 
 def is_empty(api):
     """Return whether the device has neither memory nor events left."""
-    gc.collect()
-    return not (api.handles or api.mapped or api.reserved or api.private or api.events
-                or api.pinned)
+    def is_held():
+        return any((api.handles, api.mapped, api.reserved, api.private, api.events, api.pinned))
+    if is_held():  # collecting takes a tenth of a second beside torch
+        gc.collect()
+    return not is_held()
 
 
 @pytest.fixture
@@ -154,16 +162,14 @@ def test_memory_is_unmapped_only_after_all_enqueued_work(fake):
     target = ctypes.addressof(ctypes.c_uint8.from_buffer(made.raw(0)))
     fake.api.streams[5].append(lambda: seen.append(ctypes.memset(target, 1, 1)))
     made.close()
-    gc.collect()
-    assert seen and is_empty(fake.api)
+    assert is_empty(fake.api) and seen
 
 
 @pytest.mark.parametrize('call', ['cuMemCreate', 'cuMemExportToShareableHandle',
                                   'cuMemAddressReserve', 'cuMemMap', 'cuMemSetAccess',
                                   'cuEventCreate'])
-@pytest.mark.parametrize('code', ['CUDA_ERROR_OUT_OF_MEMORY', 'CUDA_ERROR_NOT_SUPPORTED'])
-def test_failed_call_of_creation_is_named_and_leaves_nothing(fake, call, code):
-    before = open_fds()
+def test_failed_call_of_creation_is_named_and_leaves_nothing(fake, call):
+    before, code = open_fds(), 'CUDA_ERROR_NOT_SUPPORTED'
     fake.api.fail[call] = code
     with pytest.raises(CudaError, match=f'got {code} from {call}.*expected CUDA_SUCCESS') as found:
         RingWriter.create(LAYOUT, clock=ManualClock(),
@@ -182,7 +188,6 @@ def test_failed_call_of_opening_is_named_and_leaves_nothing(fake, store, call):
     fake.api.fail[call] = 'CUDA_ERROR_OPERATING_SYSTEM'
     with pytest.raises(CudaError, match=f'OPERATING_SYSTEM from {call}.*one process'):
         open_cuda_store(LAYOUT, store.description(), store.handles(), driver=fake.driver)
-    gc.collect()
     assert (len(fake.api.mapped), open_fds()) == (held, before)
     assert not fake.api.handles
 
