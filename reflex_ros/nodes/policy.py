@@ -46,6 +46,8 @@ class PolicyNode(ReflexNode):
                                   shared=self._shared, warn=self._warn)
         if self._parts.loaded is not None:
             self.get_logger().info(f'policy: {self._parts.loaded.about}')
+        if self._parts.store is not None:
+            self.get_logger().info(str(self._parts.store))
         config = policy_config(self.params, most_steps=self._parts.most_steps)
         self._stage = PolicyStage(self._parts.model, config, lambda _: ClockProbe(self.steady))
         self._worker = StageWorker(

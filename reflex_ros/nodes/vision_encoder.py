@@ -52,6 +52,8 @@ class EncoderNode(ReflexNode):
                                    shared=self._shared)
         if self._parts.loaded is not None:
             self.get_logger().info(f'policy: {self._parts.loaded.about}')
+        if self._parts.store is not None:
+            self.get_logger().info(str(self._parts.store))
         config = replace(config, certificate_hash=self._parts.certificate_hash)
         self._stage = EncoderStage(config, lambda _: ClockProbe(self.steady), self._parts.encoder)
         self._worker = StageWorker(
