@@ -324,7 +324,9 @@ class _UniqueLoader(yaml.SafeLoader):
     """A safe loader that refuses a key given twice, where YAML would take the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        # a list may be tagged as a mapping or a set, which the base class refuses
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        keys = [self.construct_object(key, deep=True) for key, _ in pairs]
         twice = [key for index, key in enumerate(keys) if key in keys[:index]]
         if twice:
             raise yaml.YAMLError(f'key {twice[0]!r} twice{node.start_mark}')

@@ -226,3 +226,14 @@ def test_document_names_every_parameter_with_its_unit():
         row = next(line for line in text.splitlines() if line.startswith(f'| `{item.name}` |'))
         assert f'| {item.unit} |' in row
         assert item.doc in text
+
+
+@pytest.mark.parametrize('text', [
+    '!!set [a, b]', '/**:\n  ros__parameters: !!map [1, 2]', '/**: !!set\n- control.rate_hz',
+    'a: !!omap {b: 1}', 'a: !!pairs 3',
+])
+def test_a_value_that_is_not_what_its_tag_says_is_refused(tmp_path, text):
+    path = tmp_path / 'p.yaml'
+    path.write_text(text)
+    with pytest.raises(ConfigError, match='got'):
+        load_yaml(path, BRIDGE)
