@@ -74,8 +74,9 @@ def _check_gripper(robot: RobotMap, kind: str, joint: str, span: Array) -> None:
 
 
 def _error(unit: str, likely: str, kind: str, joint: str, span: Array, limit: str) -> ModelError:
+    guess = 'it fits no other unit better' if likely == unit else f'it looks like {likely}'
     return ModelError(
         f'statistics do not have the declared unit {kind} {joint}: got a usual range of '
-        f'{span[0]:.4g} to {span[1]:.4g}, expected values up to {limit} ({unit}); it looks like '
-        f'{likely}. Declare the unit of the training data.'
+        f'{span[0]:.4g} to {span[1]:.4g}, expected values up to {limit} ({unit}); {guess}. '
+        'Declare the unit of the training data.'
     )

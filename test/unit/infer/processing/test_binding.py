@@ -111,7 +111,8 @@ def test_a_unit_must_be_declared(policy, unit):
 
 
 MEAN = [0.0, 1.5, -1.5, 0.0, 0.0, 0.0, 0.03]
-SCALES = {'rad': 1.0, 'deg': 57.3, 'm': 1.0, 'mm': 1000.0, 'fraction': 14.3, 'percent': 1430.0}
+SCALES = {'rad': 1.0, 'deg': 57.3, 'm': 1.0, 'mm': 1000.0, 'fraction': 14.3, 'percent': 1430.0,
+          'odd': 43.0}
 
 
 @pytest.fixture(name='trained')
@@ -149,6 +150,7 @@ def test_statistics_in_the_declared_units_pass(trained, joint, gripper):
     (('rad', 'fraction'), ('rad', 'mm'), 'state gripper.* looks like mm'),
     (('rad', 'mm'), ('rad', 'm'), 'state gripper.* looks like m'),
     (('rad', 'percent'), ('rad', 'fraction'), 'state gripper.* looks like fraction'),
+    (('rad', 'fraction'), ('rad', 'odd'), r'state gripper.* \(fraction\); it fits no other unit'),
 ])
 def test_statistics_in_other_units_name_the_joint_and_the_likely_unit(
     trained, declared, real, message
