@@ -14,6 +14,7 @@ import yaml
 from reflex_ros.analysis.figures import MEANINGS, meaning
 from reflex_ros.analysis.intervals import Estimate
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.yaml_text import parse_yaml
 
 _STAGE = ('_p50_ms', '_p95_ms')
 _KEYS = ('max', 'worse_by')
@@ -61,7 +62,7 @@ def load_budgets(path: Path | str) -> tuple[Budget, ...]:
         ConfigError: The file cannot be read, or a name or number in it is wrong.
     """
     try:
-        document = yaml.safe_load(Path(path).read_text(encoding='utf-8'))
+        document = parse_yaml(Path(path).read_text(encoding='utf-8'))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(
             f'budgets {path} cannot be read: got {" ".join(str(error).split())}, expected a YAML '

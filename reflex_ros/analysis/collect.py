@@ -21,6 +21,7 @@ from reflex_ros.bag.run_folder import RECORDER_REPORT
 from reflex_ros.core.clock import S
 from reflex_ros.core.errors import ConfigError, LayoutError
 from reflex_ros.core.types import ChunkTrace, ControlTick, SimTruth, StallEvent
+from reflex_ros.core.yaml_text import parse_yaml
 
 IMAGES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
 JOINTS = 'sensor_msgs/msg/JointState'
@@ -257,7 +258,7 @@ def _check_namespaces(found: Recorded) -> None:
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the parameters of all nodes by ``group.name``; {} without a readable file."""
     try:
-        document = yaml.safe_load(path.read_text(encoding='utf-8')) or {}
+        document = parse_yaml(path.read_text(encoding='utf-8')) or {}
         return dict(_settings(document))
     except (OSError, ValueError, AttributeError, yaml.YAMLError):
         return {}

@@ -20,6 +20,7 @@ from reflex_ros.bag.mcap_scan import MAGIC, McapScan
 from reflex_ros.bag.read import BagMessage, BagReader
 from reflex_ros.bag.schema import typestore_of
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.yaml_text import parse_yaml
 
 NEWEST_METADATA = 9
 """Newest version of ``metadata.yaml`` that is understood: that of ROS 2 Jazzy."""
@@ -151,7 +152,7 @@ def _check_version(path: Path) -> None:
     """Refuse a bag of a newer rosbag2; damaged metadata are another matter."""
     try:
         text = (path / METADATA).read_text(encoding='utf-8')
-        version = yaml.safe_load(text)['rosbag2_bagfile_information']['version']
+        version = parse_yaml(text)['rosbag2_bagfile_information']['version']
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         return
     if isinstance(version, int) and version > NEWEST_METADATA:

@@ -27,6 +27,7 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 
 from reflex_ros.bag.schema import Schema
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.yaml_text import parse_yaml
 
 METADATA = 'metadata.yaml'
 LOCK = '.writer'
@@ -193,7 +194,7 @@ class BagFiles:
 
     def _write_metadata(self) -> None:
         hidden = [self.folder / f'.{part}.yaml' for part in self._parts]
-        loaded = [yaml.safe_load(path.read_text(encoding='utf-8'))[_ROOT] for path in hidden]
+        loaded = [parse_yaml(path.read_text(encoding='utf-8'))[_ROOT] for path in hidden]
         merged = {_ROOT: merge_metadata(loaded)}
         partial = self.folder / f'.{METADATA}'
         partial.write_text(yaml.safe_dump(merged, sort_keys=False), encoding='utf-8')

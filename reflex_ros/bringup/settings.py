@@ -11,6 +11,7 @@ import yaml
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.params import NODES, PARAMS, load, node_specs
+from reflex_ros.core.yaml_text import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -91,7 +92,7 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, object]:
     for assignment in assignments:
         name, found, text = assignment.partition(':=')
         try:
-            value = yaml.safe_load(text)
+            value = parse_yaml(text)
         except yaml.YAMLError:
             found = ''
         if not found or not name:

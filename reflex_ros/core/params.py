@@ -28,6 +28,7 @@ import yaml
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.param_table import NODES, PARAMS, ParamSpec, Value
+from reflex_ros.core.yaml_text import parse_yaml
 
 __all__ = [
     'NODES',
@@ -221,7 +222,7 @@ def _sections(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the full node name, wildcards included, and the body of every section."""
     try:
         with open(path, encoding='utf-8') as file:
-            data = yaml.load(file, _UniqueLoader)
+            data = parse_yaml(file, _UniqueLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(
             f'parameter file {path} cannot be read: got {error}, expected YAML. '

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import yaml
 from PIL import Image
 
 from reflex_ros.bag import values
@@ -18,6 +17,7 @@ from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.ledger import LedgerReader, RecordArray, to_records
 from reflex_ros.core.types import JOINT_NAMES, ByteArray, ChunkTrace, SimEvent, SimTruth
+from reflex_ros.core.yaml_text import parse_yaml
 
 T = TypeVar('T')
 
@@ -87,7 +87,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     """Return the parameters of all nodes by ``group.name``, {} without a file."""
     if not path.is_file():
         return {}
-    document = yaml.safe_load(path.read_text(encoding='utf-8')) or {}
+    document = parse_yaml(path.read_text(encoding='utf-8')) or {}
     settings: dict[str, Any] = {}
     for section in document.values():
         for group, keys in section.get('ros__parameters', {}).items():

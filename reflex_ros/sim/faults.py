@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.yaml_text import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -186,7 +187,7 @@ def load_faults(path: Path | str) -> FaultScript:
     """
     try:
         text = Path(path).read_text(encoding='utf-8')
-        tree = yaml.safe_load(text)
+        tree = parse_yaml(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(
             f'Fault script {path}: got {error}, expected a readable YAML file. Correct the file.'

@@ -22,6 +22,7 @@ import yaml
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.params import PARAMS, check_value
+from reflex_ros.core.yaml_text import parse_yaml
 from reflex_ros.study.stage_times import Profile, read_profiles
 
 PARTS = ('index', 'command_state', 'blend', 'overlap', 'rtc')
@@ -170,7 +171,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f'experiment file {path}: {error}. Name a YAML file.') from error
     try:
-        return _mapping(yaml.safe_load(text), str(path))
+        return _mapping(parse_yaml(text), str(path))
     except yaml.YAMLError as error:
         raise ConfigError(f'experiment file {path}: {error}. Correct the YAML.') from error
 

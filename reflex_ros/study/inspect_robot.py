@@ -12,6 +12,7 @@ import yaml
 from reflex_ros.core import params
 from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.param_table import BRIDGE, ENCODER, PARAMS, POLICY
+from reflex_ros.core.yaml_text import parse_yaml
 from reflex_ros.infer.processing.binding import EMPTY
 from reflex_ros.infer.processing.robot import UNDECLARED, RobotMap, robot_map
 from reflex_ros.stages.build import execute_steps_from
@@ -171,7 +172,7 @@ def read_run(file: Path) -> Robot:
     if not file.is_file():
         return Robot()
     try:
-        document = yaml.safe_load(file.read_text(encoding='utf-8')) or {}
+        document = parse_yaml(file.read_text(encoding='utf-8')) or {}
         groups = [section['ros__parameters'] for section in document.values()]
         values = {f'{group}.{key}': value for section in groups
                   for group, keys in section.items() if isinstance(keys, dict)

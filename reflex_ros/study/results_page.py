@@ -15,8 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
+from reflex_ros.core.yaml_text import parse_yaml
 from reflex_ros.study.experiment_file import (
     CHOICES,
     PARTS,
@@ -97,7 +96,7 @@ class Found:
 
 def load(root: Path) -> list[Found]:
     """Return every experiment of a checkout, in the order of the page."""
-    paper = yaml.safe_load((root / FILES / 'paper.yaml').read_text(encoding='utf-8'))
+    paper = parse_yaml((root / FILES / 'paper.yaml').read_text(encoding='utf-8'))
     found = []
     for name in ORDER:
         experiment = load_experiment(root / FILES / f'{name}.yaml')

@@ -319,7 +319,8 @@ faults:
 """
 TOKENS = ('.nan', '.inf', '-1', '0', '1e999', '9' * 400, 'null', '~', '[]', '{}', '[[[[', '}',
           ': ', '- ', '\n', '\t', '"', "'", '&a', '*a', '<<: *a', '!!python/object:os.system x',
-          '!!set', '!!binary aGk=', '0x7FF', 'true', 'yes', '2026-01-01', '? ', '|', '%', '\x00',
+          '!!set', '!!bool x', '!!int ', '!!timestamp x', '2026-99-99', '!!binary aGk=', '0x7FF',
+          'true', 'yes', '2026-01-01', '? ', '|', '%', '\x00',
           '\ud7ff', 'kind: estop', '/**', 'ros__parameters', '1_000', '190:20:30', '#')
 
 
