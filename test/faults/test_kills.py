@@ -164,9 +164,7 @@ def _params():
     from reflex_ros.core.params import defaults
 
     chosen = effective([config_file('sim.yaml')], {})
-    flat = dict(defaults(BRIDGE))
-    flat.update({name: value for name, value in chosen.items() if name in flat})
-    return flat
+    return {**defaults(BRIDGE), **chosen[BRIDGE]}
 
 
 def every_tick_is_accounted_for(stage, gaps):
