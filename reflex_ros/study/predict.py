@@ -194,7 +194,10 @@ def _write(target: Path, result: Prediction, probe: Probe) -> None:
         'v_t': result.velocities, 'prefix_k': result.key, 'prefix_v': result.value,
     }  # fmt: skip
     notes = {f'cache/{name}': np.array(rows) for name, rows in result.notes.items()}
-    plain = {name: tensor.to(torch.float32).numpy() for name, tensor in arrays.items()}
+    plain = {
+        name: (tensor if tensor.dtype is torch.float64 else tensor.to(torch.float32)).numpy()
+        for name, tensor in arrays.items()
+    }  # numpy has no bfloat16
     partial = target.with_name(target.name + '.part')
     try:
         with partial.open('wb') as file:

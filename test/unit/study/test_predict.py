@@ -67,6 +67,19 @@ def test_bfloat16_is_chosen_by_option(run):
     assert np.abs(out['actions'] - exact['actions']).max() > 1e-3, 'it was not float32'
 
 
+@pytest.mark.parametrize('family', FAMILIES)
+def test_float64_is_written_as_it_was_computed(run, family):
+    """So that twelve digits of equality can be seen in the files."""
+    options = ('--dtype', 'float64', '--layout', 'compact', '--cache')
+    part, full, naive = (run(family, None, *options, cache)[2]
+                         for cache in ('partitioned', 'full', 'naive'))  # fmt: skip
+    for name in ('v_t', 'actions', 'prefix_k', 'prefix_v'):
+        assert part[name].dtype == np.float64
+        assert np.abs(part[name] - full[name]).max() <= 1e-12 * max(1, np.abs(full[name]).max())
+    assert np.abs(part['v_t'] - part['v_t'].astype(np.float32)).max() > 1e-9, 'not rounded'
+    assert np.abs(naive['v_t'] - full['v_t']).max() > 1e-3, 'the comparison can fail'
+
+
 @pytest.mark.parametrize('family', ['pi0', 'pi05'])
 def test_the_layout_of_the_reference_rounds_as_the_reference_does(run, family):
     """A kernel that keeps its logits in float32 is exact to more digits, and further away."""
