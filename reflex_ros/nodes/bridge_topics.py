@@ -10,6 +10,8 @@ from reflex_ros.ros.publish import Outbox
 from reflex_ros.ros.qos import topic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reflex_ros.core.clock import Clock
     from reflex_ros.core.types import ArmFeedback
     from reflex_ros.ros.lifecycle import ReflexNode
@@ -29,11 +31,11 @@ class BridgeTopics:
 
     Args:
         node: The bridge's node.
+        failed: Takes the error of a message that was not published.
     """
 
-    def __init__(self, node: ReflexNode) -> None:
-        self.outbox = Outbox(lambda error: node.get_logger().error(
-            str(error), throttle_duration_sec=1.0))
+    def __init__(self, node: ReflexNode, *, failed: Callable[[BaseException], None]) -> None:
+        self.outbox = Outbox(failed)
         self._publishers = {
             kind: (node.advertise(topic(name)), to_msg) for kind, name, to_msg in TYPES
         }

@@ -51,7 +51,7 @@ class BridgeNode(ReflexNode):
         with self._urgency.threads():
             self._bridge.connect()  # its bus threads keep the priority
         self._warn(*self._bridge.report.warnings if self._bridge.report else ())
-        self._topics = BridgeTopics(self)
+        self._topics = BridgeTopics(self, failed=self._unpublished)
         self.listen(topic('action_chunk'), self._on_chunk)
         self.listen(topic('stage_status'), self._on_status)
         serve_bridge(self, self._bridge, self._lock, self._topics.publish)
@@ -107,6 +107,9 @@ class BridgeNode(ReflexNode):
     def _warn(self, *texts: str) -> None:
         for text in texts:
             self.get_logger().warning(text)
+
+    def _unpublished(self, error: BaseException) -> None:
+        self.get_logger().error(str(error), throttle_duration_sec=1.0)
 
     # ---- loop, topics --------------------------------------------------------------------------
 
