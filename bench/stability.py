@@ -1,8 +1,9 @@
 """Stress of the norms in bfloat16, and of whole denoise calls of ``tiny``.
 
-Writes ``results/stability/<utc>-<sha7>.json``. Every finished piece is kept in a journal: after
-Ctrl-C, or when ``--seconds`` are over, what is there is written, and the same command goes on. A
-piece that other sources made is not used; run for hours from a clone of its own.
+Writes ``results/stability/<utc>-<sha7>.json`` and a picture of it beside; ``--draw`` only draws
+the newest result again. Every finished piece is kept in a journal: after Ctrl-C, or when
+``--seconds`` are over, what is there is written, and the same command goes on. A piece that other
+sources made is not used; run for hours from a clone of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from reflex_ros.core.clock import SystemClock, cpu_ns
 from reflex_ros.core.stats import quantiles
 from reflex_ros.infer.norm import VARIANTS
 from reflex_ros.study import stability, stability_batch, stability_calls
-from reflex_ros.study.results import Revision, read_revision, write_result
+from reflex_ros.study.results import Revision, newest, read_revision, write_result
+from reflex_ros.study.stability_picture import write_picture
 
 US = 1_000
 SECOND = 1_000_000_000
@@ -152,6 +154,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument('--checkpoint', type=Path, default=Path('reflex_ros/data/tiny'))
     parser.add_argument('--journal', type=Path, default=Path('runs/stability.jsonl'))
     parser.add_argument('--out', type=Path, default=Path('results/stability'))
+    parser.add_argument('--draw', action='store_true', help='only draw the newest result')
     return parser.parse_args(args)
 
 
@@ -184,8 +187,19 @@ def run_calls(options: argparse.Namespace, journal: Journal, budget: Budget) -> 
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run what is missing and write the result file."""
-    options, revision = parse(args), read_revision()
+    """Run what is missing and write the result file and its picture."""
+    options = parse(args)
+    path = newest(options.out) if options.draw else measure(options)
+    if path is None:
+        raise SystemExit(f'no result in {options.out}')
+    draw(path)
+    print(path)
+    return 0
+
+
+def measure(options: argparse.Namespace) -> Path:
+    """Run what is missing and return the result file."""
+    revision = read_revision()
     torch.set_num_threads(1)
     journal = Journal(options.journal, sources_hash())
     budget = Budget(options.seconds, SystemClock())
@@ -193,8 +207,14 @@ def main(args: Sequence[str] | None = None) -> int:
     calls = run_calls(options, journal, budget)
     times = cost(stability.StreamSpec(width=options.width, seed=options.seed))
     summary = {'norms': norms, 'calls': calls, 'cost': times}
-    print(write(options, summary, revision))
-    return 0
+    return write(options, summary, revision)
+
+
+def draw(path: Path) -> None:
+    """Draw a result file beside it, if anything was run."""
+    result = json.loads(path.read_text(encoding='utf-8'))
+    if result['summary']['norms'] or result['summary']['calls']:
+        write_picture(result, path.with_suffix('.png'))
 
 
 def write(options: argparse.Namespace, summary: dict[str, Rows], revision: Revision) -> Path:
