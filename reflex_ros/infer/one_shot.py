@@ -154,7 +154,8 @@ def check_observation(policy: SnapshotPolicy, observation: Observation, noise: T
     """Refuse an observation that does not fit the checkpoint.
 
     Raises:
-        ConfigError: Wrong shape of state, images, noise, or a camera the checkpoint lacks.
+        ConfigError: Wrong shape of state, images, noise, a value in them that is not finite, or a
+            camera the checkpoint lacks.
     """
     config, batch = policy.config, len(observation.tasks)
     wanted = {
@@ -162,12 +163,18 @@ def check_observation(policy: SnapshotPolicy, observation: Observation, noise: T
         'noise': (noise, (batch, config.chunk_size, config.max_action_dim)),
     }
     for name, (tensor, shape) in wanted.items():
-        if tuple(tensor.shape) != shape or not bool(torch.isfinite(tensor).all()):
+        if tuple(tensor.shape) != shape:
             raise ConfigError(
-                f'{name} cannot be used: got shape {list(tensor.shape)}'
-                f'{"" if torch.isfinite(tensor).all() else " with values that are not finite"}, '
-                f'expected finite values of shape {list(shape)}. Give what the checkpoint expects.'
+                f'{name} cannot be used: got shape {list(tensor.shape)}, expected {list(shape)}. '
+                'Give what the checkpoint expects.'
             )
+    policy.processing.normalised_state(observation.state)  # names the joint that is not finite
+    if not bool(torch.isfinite(noise).all()):
+        at = (~torch.isfinite(noise)).nonzero()[0].tolist()
+        raise ConfigError(
+            f'noise cannot be used: got a value that is not finite at {at}, expected a number. '
+            'Give finite noise of [row, step, column].'
+        )
     if unknown := sorted(set(observation.images) - set(policy.cameras)):
         raise ConfigError(
             f'camera cannot be used {unknown[0]}: got no such input, expected some of '

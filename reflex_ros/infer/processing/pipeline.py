@@ -58,14 +58,15 @@ class Processing:
             float32[B, state_dim].
 
         Raises:
-            ConfigError: Wrong width, or a value that is not finite; names the joint.
+            ConfigError: Wrong width, or a value that is not finite; names row, column and joint.
         """
         x = self._raw_state(raw)
         if not bool(torch.isfinite(x).all()):
-            at = int((~torch.isfinite(x)).nonzero()[0, -1])
+            row, at = (~torch.isfinite(x)).nonzero()[0].tolist()
             raise ConfigError(
-                f'state cannot be used {self.column(at)}: got a value that is not finite, '
-                'expected a number. Check the feedback of this joint.'
+                f'state cannot be used {self.column(at)}: got a value that is not finite '
+                f'({float(x[row, at])}) in row {row}, column {at}, expected a number. Check the '
+                'feedback of this joint.'
             )
         return self.state_normaliser.normalise(x)
 

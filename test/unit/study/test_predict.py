@@ -151,6 +151,29 @@ def test_a_bad_input_is_one_clear_line(run, name):
     assert expected in error
 
 
+@pytest.mark.parametrize(('names', 'joint'), [
+    (None, 'column 4'), ([f'j{at}' for at in range(7)], 'j4'),
+])
+def test_a_value_that_is_not_finite_is_named_by_row_column_and_joint(run, tmp_path, names, joint):
+    folder = tmp_path / 'checkpoint'
+    shutil.copytree(PARITY / 'pi0' / 'checkpoint', folder)
+    config = json.loads((folder / 'config.json').read_text(encoding='utf-8'))
+    config['action_feature_names'] = names
+    (folder / 'config.json').write_text(json.dumps(config), encoding='utf-8')
+    arrays = inputs('pi0')
+    arrays['raw_state'] = arrays['raw_state'].copy()
+    assert run(folder, arrays)[0] == 0, 'only the value is wrong'
+    arrays['raw_state'][1, 4] = np.nan
+    code, error, _ = run(folder, arrays)
+    assert code == 2
+    assert f'{joint}: got a value that is not finite (nan) in row 1, column 4' in error
+    noise = arrays['noise'].copy()
+    noise[1, 2, 3] = np.inf
+    code, error, _ = run(folder, {**inputs('pi0'), 'noise': noise})
+    assert code == 2
+    assert 'noise cannot be used: got a value that is not finite at [1, 2, 3]' in error
+
+
 @pytest.mark.parametrize('content', [b'', b'PK\x03\x04 broken', b'hello'])
 def test_a_file_that_is_no_npz_is_one_clear_line(run, tmp_path, content):
     file = tmp_path / 'bad.npz'

@@ -76,7 +76,8 @@ def test_a_state_that_is_not_finite_is_refused_by_joint(copy, value):
     folder.json('config.json', lambda c: c.update(action_feature_names=names))
     state = np.zeros((1, 7))
     state[0, 3] = value
-    with pytest.raises(ConfigError, match='state cannot be used joint3: got a value that is not'):
+    with pytest.raises(ConfigError, match='state cannot be used joint3: got a value that is not '
+                                          rf'finite \({value}\) in row 0, column 3, expected'):
         folder.processing().normalised_state(state)
     assert 'joint3' in folder.processing().outliers(state)[0]
 
