@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
+
+from numpy.lib import format as npy
 
 from reflex_ros.core.errors import ModelError
 from reflex_ros.infer.checkpoint.fields import Fields
@@ -11,6 +15,8 @@ from reflex_ros.infer.checkpoint.fields import Fields
 PICKLES = ('.bin', '.pt', '.pth', '.pkl', '.pickle', '.ckpt', '.joblib', '.dill')
 PACKED = ('.tar', '.gz', '.bz2', '.xz', '.zip')
 """Endings that may follow the one of a pickle file."""
+ARRAYS = ('.npy', '.npz')
+ARRAY_HEAD = 1 << 16  # bytes; a plain header has some hundred
 ADAPTERS = ('adapter_config', 'adapter_model')
 
 UNSUPPORTED: tuple[tuple[str, Any, str], ...] = (
@@ -34,6 +40,8 @@ UNTRAINED: tuple[tuple[str, Any, str], ...] = (
 def check_folder(folder: Path) -> None:
     """Refuse a folder that is none, or that holds a pickle file or an adapter.
 
+    An array file that holds objects, or whose header cannot be read, counts as a pickle file.
+
     Raises:
         ModelError: Names the file.
     """
@@ -45,7 +53,8 @@ def check_folder(folder: Path) -> None:
     for file in sorted(folder.rglob('*')):
         name = file.relative_to(folder)
         plain = Path(file.stem) if file.suffix.lower() in PACKED else file
-        if plain.suffix.lower() in PICKLES:
+        is_array = file.suffix.lower() in ARRAYS and file.is_file()
+        if plain.suffix.lower() in PICKLES or (is_array and not _is_plain(file)):
             raise ModelError(
                 f'checkpoint is refused {folder} file {name}: got a pickle file, expected '
                 'safetensors only, since reading a pickle runs code. Remove it, or save the '
@@ -56,6 +65,20 @@ def check_folder(folder: Path) -> None:
                 f'checkpoint is refused {folder} file {name}: got an adapter (LoRA, PEFT), '
                 'expected whole weights. Merge the adapter and save the whole policy.'
             )
+
+
+def _is_plain(file: Path) -> bool:
+    """Return whether no array of a file has objects; only their headers are read."""
+    try:
+        with file.open('rb') as single:
+            heads = [single.read(ARRAY_HEAD)]
+        if heads[0].startswith(b'PK'):
+            with zipfile.ZipFile(file) as archive:
+                heads = [archive.open(name).read(ARRAY_HEAD) for name in archive.namelist()]
+        streams = (stream for stream in map(io.BytesIO, heads) if npy.read_magic(stream))
+        return not any(npy.read_array_header_1_0(stream)[2].hasobject for stream in streams)
+    except Exception:  # whatever a damaged header makes of numpy's parser: not known to be plain
+        return False
 
 
 def check_supported(fields: Fields, family: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from reflex_ros.core.errors import ModelError
@@ -174,6 +175,47 @@ def test_a_pickle_file_anywhere_is_refused_by_name(copy, name):
     (folder.path / name).write_bytes(b'')
     with pytest.raises(ModelError, match=f'file {name}: got a pickle file'):
         read_pretrained_config(folder.path)
+
+
+OBJECTS = np.array([{}], dtype=object)
+
+
+@pytest.mark.parametrize('name', ['a.npy', 'deep/a.NPY', 'a.npz', 'deep/a.NPZ'])
+@pytest.mark.parametrize('values', [OBJECTS, np.zeros(2, [('a', 'f4'), ('b', 'O')])])
+def test_an_array_file_with_objects_is_refused_as_a_pickle(copy, name, values):
+    folder = copy()
+    save_arrays(folder.path / name, np.zeros(3), values)
+    with pytest.raises(ModelError, match=f'file {name}: got a pickle file'):
+        read_pretrained_config(folder.path)
+
+
+@pytest.mark.parametrize('name', ['a.npy', 'a.npz'])
+@pytest.mark.parametrize('content', [
+    b'', b'\x80\x04}.', b'PK\x03\x04', b'\x93NUMPY\x07\x00', b'\x93NUMPY\x01\x00\x04\x00((((',
+])
+def test_an_array_file_without_a_readable_header_is_refused(copy, name, content):
+    folder = copy()
+    (folder.path / name).write_bytes(content)
+    with pytest.raises(ModelError, match=f'file {name}: got a pickle file'):
+        read_pretrained_config(folder.path)
+
+
+@pytest.mark.parametrize('name', ['a.npy', 'deep/a.npz'])
+def test_plain_arrays_are_no_pickles_can_fail(copy, name):
+    folder = copy()
+    save_arrays(folder.path / name, np.array(['text']), np.zeros((200, 200), np.float32))
+    (folder.path / 'folder.npy').mkdir()
+    read_pretrained_config(folder.path)
+
+
+def save_arrays(path, *arrays):
+    """Write all arrays as .npz, or the last as .npy; the ending is kept as it is."""
+    path.parent.mkdir(exist_ok=True)
+    with path.open('wb') as file:
+        if path.suffix.lower() == '.npz':
+            np.savez_compressed(file, *arrays)
+        else:
+            np.save(file, arrays[-1])
 
 
 @pytest.mark.parametrize('name', ['adapter_config.json', 'adapter_model.safetensors'])
