@@ -44,7 +44,7 @@ demo: $(BIN)/reflex-ros  ## run the nodes against a simulated arm
 
 test: lint type  ## lint, types and every test that needs no GPU, arm or hours
 	$(BIN)/python -m pytest -m '$(HERE) and not wallclock' $(PYTEST_ARGS) \
-	  -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(OR_NONE)
+	  -n $(JOBS) --dist loadfile --no-loadscope-reorder $(OR_NONE)
 	$(BIN)/python -m pytest -m '$(HERE) and wallclock' $(PYTEST_ARGS) $(OR_NONE)
 
 numpy1:  ## the pure layers under NumPy 1.26, in an environment of their own

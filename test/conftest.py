@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,32 +55,43 @@ CONDITIONS = {
 }
 
 
-REAL_TIME = ('ros', 'can', 'realtime')
-"""Markers of what runs nodes, buses or threads in real time."""
+REAL_TIME = re.compile(r'mark\.(ros|can|realtime)\b')
+"""Files with one of these markers run nodes, buses or threads in real time."""
 NICENESS = 15
 """Of whatever computes beside tests in real time: those get a core when they need one."""
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Group the tests for ``--dist loadgroup``: real time one after the other and first."""
-    if getattr(config.option, 'loadgroup', False):
-        for item in items:
-            name = 'realtime' if _is_real_time(item) else str(item.path)
-            item.add_marker(pytest.mark.xdist_group(name))
-        items.sort(key=lambda item: not _is_real_time(item))
+    """Put what runs in real time first: the worker that gets it needs the longest."""
+    if 'PYTEST_XDIST_WORKER' in os.environ:
+        items.sort(key=lambda item: not is_real_time(str(item.path)))
     _skip_what_misses_something(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give the files in real time to one worker, one after the other, and the others by file."""
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            path = nodeid.split('::', 1)[0]
+            return 'real time' if is_real_time(str(config.rootpath / path)) else path
+
+    return ByFile(config, log)
 
 
 def pytest_runtest_setup(item):
     """Give way to the worker with the tests in real time."""
-    is_beside = 'PYTEST_XDIST_WORKER' in os.environ and not _is_real_time(item)
+    is_beside = 'PYTEST_XDIST_WORKER' in os.environ and not is_real_time(str(item.path))
     if is_beside and os.getpriority(os.PRIO_PROCESS, 0) < NICENESS:
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
 
 
-def _is_real_time(item):
-    return any(item.get_closest_marker(marker) for marker in REAL_TIME)
+@cache
+def is_real_time(path):
+    """Whether a test file runs nodes, buses or threads in real time."""
+    return REAL_TIME.search(Path(path).read_text(encoding='utf-8')) is not None
 
 
 def _skip_what_misses_something(items):
