@@ -205,6 +205,14 @@ class Limiter:
         self._v = np.zeros_like(start)
         self._a = np.zeros_like(start)
         self._is_limiting = np.zeros(len(start), dtype=bool)
+        self._before = self._state()
+
+    def undo(self) -> None:
+        """Take the newest command back: it was not sent. Only one can be taken back."""
+        self._p, self._v, self._a, self._is_limiting = self._before
+
+    def _state(self) -> tuple[FloatArray, FloatArray, FloatArray, npt.NDArray[np.bool_]]:
+        return self._p, self._v, self._a, self._is_limiting
 
     @property
     def position(self) -> FloatArray:
@@ -238,6 +246,7 @@ class Limiter:
         velocity = (target - self._p) / self._h
         acceleration = (velocity - self._v) / self._h
         passes = self._passes(target, velocity, acceleration, speed)
+        self._before = self._state()
         if passes.all():
             self._p, self._v, self._a = target.copy(), velocity, acceleration
             self._is_limiting = np.zeros_like(passes)
@@ -256,6 +265,7 @@ class Limiter:
 
         Repeated until ``is_stopped``; every joint that still moves counts as limited.
         """
+        self._before = self._state()
         states = zip(self._p.tolist(), self._v.tolist(), self._a.tolist(), strict=True)
         position = np.array([brake(axis, s) for axis, s in zip(self._axes, states, strict=True)])
         self._advance(position)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
+from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.interpolate import Setpoint
 from reflex_ros.core.limits import Limited, Limiter
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from reflex_ros.stages.bridge_config import BridgeConfig
 
 _MOVING = (ArmState.RAMP_IN, ArmState.TRACKING)
+BRIDGED_PERIODS = 2
+"""Longest time between two commands that is one motion, periods: a single lost tick. The arm is
+then still on its way, tens of ms behind its target. After a longer gap it has arrived at its last
+command or is about to, and whatever comes next starts from rest there."""
+PAUSE_NS = 100 * MS
+"""Gap after which the arm has held, and ramps in anew even if its chunk is still live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,8 @@ class Mover:
         self._ramp_start_ns = self._ramp_ticks = 0
         self._ramp_from: FloatArray | None = None
         self._yield_to: FloatArray | None = None
+        self._yields: npt.NDArray[np.bool_] | None = None
+        self._sent_ns = 0
         self._ended: list[tuple[Running, str]] = []
 
     @property
@@ -118,6 +127,7 @@ class Mover:
         limits = self._arm.limits()
         there = np.clip(measured, limits.lower, limits.upper)
         self._yield_to = np.where(joints, there, self._limiter.stop_position)
+        self._yields = joints
 
     def drop(self) -> tuple[Running, ...]:
         """Forget the plan and return its chunks; the next tick rests, whatever comes meanwhile."""
@@ -146,6 +156,8 @@ class Mover:
     def step(self, due_ns: int, *, max_age_ns: int, is_state_good: bool) -> Moved:
         """Send this tick's command: the plan's if a live chunk covers the tick, else a rest.
 
+        After ticks that sent nothing the command stream starts from rest at the last command.
+
         Args:
             due_ns: The tick.
             max_age_ns: Age at which an observation is no longer live.
@@ -154,23 +166,38 @@ class Mover:
         """
         assert self._limiter is not None
         self._ended = []
+        self._after_gap(due_ns)
         self._take_over(due_ns)
         active = self.follower.active
         is_live = active is not None and active.covers(due_ns, max_age_ns)
         if active is None or not (is_live and is_state_good and self._may_move()):
-            return self._rest()
+            return self._rest(due_ns)
         self._enter_motion(due_ns)
         setpoint = self._setpoint(active, due_ns)
         try:
             limited = self._limiter.step(setpoint)
         except ConfigError as error:  # numbers that overflow between finite rows
             self._ended += [(running, str(error)) for running in self.follower.drop()]
-            return self._rest()
-        is_sent, failure = self._send(limited.position)
+            return self._rest(due_ns)
+        is_sent, failure = self._send(limited.position, due_ns)
         active.first_command_ns = active.first_command_ns or due_ns
         active.ticks += 1
         motion = Motion(active, setpoint.position, limited.position, limited.limited, is_sent)
         return Moved(motion, tuple(self._ended), failure)
+
+    def _after_gap(self, due_ns: int) -> None:
+        """Start from rest if the last command was sent too long ago, after a pause with a ramp."""
+        assert self._limiter is not None
+        gap_ns = due_ns - self._sent_ns
+        if not self._sent_ns or gap_ns <= BRIDGED_PERIODS * self._config.period_ns:
+            return
+        self._limiter.reset(self._limiter.position)
+        if self._yield_to is not None and self._yields is not None:
+            self._yield_to = np.where(self._yields, self._yield_to, self._limiter.position)
+        if gap_ns > PAUSE_NS:
+            self._needs_ramp, self._ramp_ticks = True, 0
+            if self._states.state in _MOVING:
+                self._states.fire(ArmEvent.HOLD)
 
     def _may_move(self) -> bool:
         """Return whether motion was asked for; a ramp begins at rest only."""
@@ -180,7 +207,7 @@ class Mover:
         is_waiting = self._needs_ramp and self._states.state is ArmState.HOLDING
         return self.is_armed and (not is_waiting or self._limiter.is_stopped)
 
-    def _rest(self) -> Moved:
+    def _rest(self, due_ns: int) -> Moved:
         """Decelerate within the limits, then keep sending the held pose."""
         assert self._limiter is not None
         self._must_rest = False
@@ -191,7 +218,7 @@ class Mover:
                 self._needs_ramp = False
             self._states.fire(ArmEvent.HOLD)
         limited = self._braked()
-        is_sent, failure = self._send(limited.position)
+        is_sent, failure = self._send(limited.position, due_ns)
         motion = Motion(self.follower.active, limited.position, limited.position, (), is_sent)
         return Moved(motion, tuple(self._ended), failure)
 
@@ -248,11 +275,19 @@ class Mover:
             return None
         return Setpoint(self._limiter.position, self._limiter.velocity)
 
-    def _send(self, command: FloatArray) -> tuple[bool, str]:
+    def _send(self, command: FloatArray, due_ns: int) -> tuple[bool, str]:
+        """Send the limiter's newest command; what is not sent was never commanded."""
+        assert self._limiter is not None
+        is_sent, failure = False, ''
         try:
-            return self._arm.send(command), ''
+            is_sent = self._arm.send(command)
         except ReflexError as error:
-            return False, str(error)
+            failure = str(error)
+        if is_sent or (not failure and self._arm.stats().is_shadow):
+            self._sent_ns = due_ns
+        else:
+            self._limiter.undo()
+        return is_sent, failure
 
 
 def ramp(origin: FloatArray, target: Setpoint, share: float, duration_ns: int) -> Setpoint:

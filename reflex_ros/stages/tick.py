@@ -99,6 +99,7 @@ class TickBook:
         self._last_chunk_ns = self._last_accept_ns = self._last_reject_ns = 0
         self._last_command = command
         self._is_shadow = is_shadow
+        self._arm_state = ArmState.ENABLED
         self.last_reject = ''
         self.rest = Rest()
 
@@ -191,8 +192,11 @@ class TickBook:
         Nothing was executed at a skipped instant, so no chunk covers it, as in a late tick.
         """
         period_ns = self._config.period_ns
+        # a ramp that begins after a pause had not begun in it
+        was_tracking = self._arm_state is ArmState.TRACKING and at.arm_state is ArmState.RAMP_IN
+        before = replace(at, arm_state=self._arm_state) if was_tracking else at
         skipped = [
-            self._one(at, Motion(), reading, now=now, index=i,
+            self._one(before, Motion(), reading, now=now, index=i,
                       due_ns=due_ns - (index - i) * period_ns)
             for i in range(self._next_index, index)
         ]
@@ -200,6 +204,7 @@ class TickBook:
         if len(motion.command):
             self._last_command = motion.command
         self._next_index = index + 1
+        self._arm_state = at.arm_state
         return (*skipped, tick)
 
     def close(self) -> None:

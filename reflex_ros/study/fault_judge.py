@@ -1,8 +1,10 @@
 """Whether a stream of commands, as it arrived at the arm, kept the limits.
 
-Two readings, both must hold: with the elapsed time between two commands (no burst, no speed above
-the limit whatever came late), and by order, one control period each (no jump, acceleration and
-jerk; a tick that sent nothing interrupts the stream and not the motion that it describes).
+Three readings, all must hold: with the elapsed time between two commands (no burst, no speed above
+the limit whatever came late); by order, one control period each (no jump, acceleration and jerk; a
+single tick that sent nothing interrupts the stream and not the motion that it describes); and
+after a longer gap, in which the arm has come to rest at its last command, as a motion that starts
+from rest there.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +25,8 @@ QUANTUM = np.array([np.pi / 180_000.0] * 6 + [1e-6])
 """Resolution of a command on the wire: 0.001 deg, 0.001 mm."""
 SAME_S = 1e-3
 """Commands closer than this are one: the hold before the mode frame is sent twice."""
+GAP_PERIODS = 2.5
+"""A longer time between two commands ends a motion: more than one tick sent nothing."""
 RESEED_RAD = 0.01
 """A stream that begins anew begins where the arm is, within the resolution of its feedback."""
 
@@ -97,12 +102,10 @@ def _segment(times_s: FloatArray, commands: FloatArray, *, limits: JointLimits, 
     times_s, commands = times_s[keep], commands[keep]
     if len(times_s) < 2:
         return found, np.zeros(3)
-    at_rest = np.repeat(commands[:1], 3, axis=0)  # it was at rest before
-    padded = np.vstack([at_rest, commands])
-    steps = np.diff(padded, axis=0)[2:]
     elapsed = np.diff(times_s, prepend=times_s[0] - period_s)
+    steps = np.diff(commands, axis=0, prepend=commands[:1])
     speed = np.abs(steps) / elapsed[:, None]
-    order = [np.abs(np.diff(padded, n, axis=0)[3 - n:]) / period_s**n for n in (1, 2, 3)]
+    order = _by_order(steps, np.flatnonzero(elapsed > GAP_PERIODS * period_s), period_s)
     bounds = (limits.velocity, limits.acceleration, limits.jerk)
     noise = [2**(n - 1) * QUANTUM / period_s**n for n in (1, 2, 3)]
     short = np.minimum(elapsed, period_s)[:, None]
@@ -113,6 +116,17 @@ def _segment(times_s: FloatArray, commands: FloatArray, *, limits: JointLimits, 
     chosen = times_s >= from_s
     worst = np.array([values[chosen, :6].max(initial=0.0) for values in (speed, *order[1:])])
     return found, worst
+
+
+def _by_order(steps: FloatArray, rests: npt.NDArray[np.intp],
+              period_s: float) -> list[FloatArray]:
+    """Return sizes of velocity, acceleration and jerk at each step, from rest before ``rests``."""
+    parts = []
+    for low, high in zip([0, *rests], [*rests, len(steps)], strict=True):
+        padded = np.vstack([np.zeros((2, steps.shape[1])), steps[low:high]])
+        parts.append([np.abs(np.diff(padded, n, axis=0)[2 - n:]) / period_s**(n + 1)
+                      for n in range(3)])
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
 def _over(word: str, values: FloatArray, bound: FloatArray, slack: FloatArray,

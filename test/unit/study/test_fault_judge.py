@@ -58,13 +58,36 @@ def test_a_burst_after_a_late_command_is_seen():
     assert any('over the elapsed time' in text for text in texts)
 
 
-def test_a_gap_is_no_violation_but_what_follows_must_go_on_from_there():
-    rows = smooth()
+def gap(rows, periods, *, at=30):
+    """Return the times of commands before one of which nothing arrived for some periods."""
     times = 5.0 + PERIOD_S * np.arange(len(rows))
-    times[30:] += 1.0
+    times[at:] += (periods - 1) * PERIOD_S
+    return times
+
+
+def test_one_lost_tick_is_no_violation_but_what_follows_must_go_on_from_there():
+    rows = smooth()
+    times = gap(rows, 2)
     assert look(rows, times).violations == ()
     rows[30:, 0] += 0.2
     assert look(rows, times).violations
+
+
+@pytest.mark.parametrize('periods', [3, 4, 11, 51])
+def test_after_a_longer_gap_a_stream_starts_from_rest(periods):
+    away = smooth()[:30]
+    again = away[-1] + smooth() - POSE
+    rows = np.vstack([away, again[1:]])
+    assert look(rows, gap(rows, periods)).violations == ()
+
+
+@pytest.mark.parametrize('periods', [3, 4, 11, 51])
+def test_a_stream_that_goes_on_at_speed_after_a_gap_is_seen_can_fail(periods):
+    rows = smooth()
+    fastest = int(np.argmax(np.abs(np.diff(rows, axis=0)).max(axis=1))) + 1
+    assert np.abs(rows[fastest] - rows[fastest - 1]).max() > 1.0 * PERIOD_S
+    texts = look(rows, gap(rows, periods, at=fastest)).violations
+    assert any('acceleration' in text for text in texts)
 
 
 def test_a_stream_may_begin_anew_at_the_measured_pose_only():
