@@ -8,6 +8,7 @@ import numpy as np
 
 from reflex_ros.arm import faults, wire
 from reflex_ros.core.errors import ArmError, ConfigError
+from reflex_ros.core.interpolate import revolute
 from reflex_ros.core.limits import JointLimits
 
 if TYPE_CHECKING:
@@ -289,16 +290,16 @@ def check_pose(position: FloatArray, names: tuple[str, ...], limits: JointLimits
             limits are wrong.
     """
     hold = np.clip(position, limits.lower, limits.upper)
-    away = np.abs(hold - position)
-    for i in range(wire.JOINTS):
-        if not away[i] <= POSE_TOLERANCE_RAD:
-            raise _implausible(
-                names[i], f'{position[i]:.3f} rad',
-                f'{limits.lower[i]:.3f} to {limits.upper[i]:.3f} rad', 'pose_implausible')
-    if not away[-1] <= GRIPPER_TOLERANCE_M:
+    joints = revolute(len(names))
+    is_near = np.abs(hold - position) <= np.where(joints, POSE_TOLERANCE_RAD, GRIPPER_TOLERANCE_M)
+    for i in np.flatnonzero(~is_near & joints)[:1]:
+        raise _implausible(
+            names[i], f'{position[i]:.3f} rad',
+            f'{limits.lower[i]:.3f} to {limits.upper[i]:.3f} rad', 'pose_implausible')
+    for i in np.flatnonzero(~is_near)[:1]:
         raise ArmError(
-            f'Arm gripper {names[-1]}: got an opening of {position[-1]:.4f} m, expected '
-            f'{limits.lower[-1]:.3f} to {limits.upper[-1]:.3f} m. Close it that far, or set its '
+            f'Arm gripper {names[i]}: got an opening of {position[i]:.4f} m, expected '
+            f'{limits.lower[i]:.3f} to {limits.upper[i]:.3f} m. Close it that far, or set its '
             'zero with the vendor tool, closed; it would move while it is enabled.',
             code='gripper_uncalibrated',
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from reflex_ros.arm.checks import check_command
+from reflex_ros.arm.checks import check_command, check_pose
 from reflex_ros.arm.protocol import FEEDBACK_TIMEOUT_NS, ArmReport, BusStats
 from reflex_ros.core.errors import ArmError
 from reflex_ros.core.types import JOINT_NAMES, ArmFeedback, Reply
@@ -97,15 +97,16 @@ class DirectArm:
             enabled=reading.enabled,
         )
 
-    def enable(self) -> None:
-        """Hold the measured pose."""
+    def enable(self) -> FloatArray:
+        """Hold the measured pose and return it."""
         self._need(self._is_checked, 'checked', 'Call check() first.')
         self._refuse_faults('enable')
-        hold = np.clip(self.feedback().position, self._limits.lower, self._limits.upper)
+        hold = check_pose(self.feedback().position, self._names, self._limits)
         self._last = hold
         self._is_enabled = True
         if not self._is_shadow:
             self._plant.command(hold[:-1].copy(), float(hold[-1]))
+        return hold.copy()
 
     def feedback(self) -> ArmFeedback:
         """Return the plant's joints, stamped now."""
@@ -220,6 +221,7 @@ class DirectArm:
                     'Restart the simulator.',
                     code='pose_implausible',
                 )
+        check_pose(position, self._names, self._limits)
 
     def _own_thread(self) -> None:
         me = threading.get_ident()

@@ -142,7 +142,7 @@ class PiperDriver:
             warnings=found.warnings,
         )
 
-    def enable(self) -> None:
+    def enable(self) -> FloatArray:
         """Power the joints and hold the measured pose; see ``arm.protocol.Arm``."""
         if not self._is_checked:
             raise ArmError(
@@ -158,6 +158,7 @@ class PiperDriver:
         else:
             hold = checks.check_pose(self._book.view().position, self._names, self._limits)
         self._last, self._needs_mode, self._is_enabled = hold, True, True
+        return hold.copy()
 
     def feedback(self) -> ArmFeedback:
         """Return a copy of the newest coherent reading."""

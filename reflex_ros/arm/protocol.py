@@ -105,11 +105,15 @@ class Arm(Protocol):
             ArmError: Anything forbids motion; the code and the text say what and what to do.
         """
 
-    def enable(self) -> None:
+    def enable(self) -> FloatArray:
         """Power the joints and hold the measured pose; returns once the arm does so.
 
-        Needs a passed ``check``. In shadow mode only the pose is seeded. Power stays on if the
+        Needs a passed ``check``. In shadow mode only the pose is read. Power stays on if the
         sequence fails: the arm would fall.
+
+        Returns:
+            ``float64[J]`` the pose that was commanded and that the arm holds: commands begin
+            there, not at a reading of their own, which may be damaged.
 
         Raises:
             ArmError: A motor, the control mode or the pose did not do what was asked.

@@ -83,10 +83,9 @@ class SeveralArms:
                            for warning in report.warnings),
         )
 
-    def enable(self) -> None:
+    def enable(self) -> FloatArray:
         """Power the arms one after the other; what is powered stays powered if one fails."""
-        for arm in self._arms.values():
-            arm.enable()
+        return np.concatenate([arm.enable() for arm in self._arms.values()])
 
     def feedback(self) -> ArmFeedback:
         """Return one reading of all arms, as old as the oldest of them."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
 from reflex_ros.core.cause import is_camera_frozen
+from reflex_ros.core.errors import ArmError
 from reflex_ros.core.types import ArmState, Fate, Reply
 from reflex_ros.stages.accounts import StallBook
 from reflex_ros.stages.base import ENCODER, POLICY, Output
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from reflex_ros.arm.protocol import Arm, ArmReport
     from reflex_ros.core.clock import Clock, Instant
     from reflex_ros.core.ledger import LedgerWriter
-    from reflex_ros.core.types import ActionChunk, ArmFeedback, StageStatus
+    from reflex_ros.core.types import ActionChunk, ArmFeedback, FloatArray, StageStatus
     from reflex_ros.stages.bridge_config import BridgeConfig
 
 
@@ -97,10 +98,10 @@ class Bridge:
         self.report = self._arm.check()
         self.states.fire(ArmEvent.CHECK)
 
-    def _seed(self) -> None:
-        """Begin the command stream anew at the measured pose; nothing moves before a resume."""
+    def _seed(self, pose: FloatArray) -> None:
+        """Begin the command stream anew at the pose held; nothing moves before a resume."""
         self._mover.disarm()
-        self._ticks.commanded(self._mover.seed())
+        self._ticks.commanded(self._mover.seed(pose))
 
     def activate(self, *, may_autostart: bool = True) -> None:
         """Enable the arm at its measured pose; motion starts now or on ``resume``.
@@ -115,14 +116,14 @@ class Bridge:
             self._arm.disconnect()
             self.states.fire(ArmEvent.DISCONNECT)
             self.connect()
-        self._arm.enable()
+        first = self._mover.seed(self._arm.enable())
         self.states.fire(ArmEvent.ENABLE)
         now = self._clock.now()
         self.nodes.restart(now.mono_ns)  # powering the joints takes longer than a sign of life
         self._mover.disarm()
         self._contacts.restart()
         self.contact = ''
-        self._ticks.restart(self._mover.seed(), is_shadow=self._arm.stats().is_shadow)
+        self._ticks.restart(first, is_shadow=self._arm.stats().is_shadow)
         self._is_stopping, self._recovery.is_allowed = False, True
         self._next_due_ns = now.mono_ns
         self._task.begin(now)
@@ -212,7 +213,10 @@ class Bridge:
             if not self._readings.is_resting(reading):
                 return Reply(False, 'The arm is away from its command and does not rest there. '
                                     'Let go of it, check its feedback, and resume again.'), ()
-            self._ticks.commanded(self._mover.seed())
+            try:
+                self._ticks.commanded(self._mover.seed(reading.position))
+            except ArmError as error:
+                return Reply(False, str(error)), ()
         self._ticks.operator_hold(False, now.mono_ns)
         self._arm_motion()
         self._is_plan_dirty = True

@@ -14,6 +14,7 @@ from reflex_ros.core.types import ArmState, Reply
 if TYPE_CHECKING:
     from reflex_ros.arm.protocol import Arm
     from reflex_ros.arm.states import StateMachine
+    from reflex_ros.core.types import FloatArray
 
 LONGEST_NS = 30 * S
 """Clearing, checking and enabling together end before, whatever the arm does."""
@@ -28,11 +29,12 @@ class Recovery:
     Args:
         arm: The arm. ``states``: its state.
         check: Checks the connected arm and fires ``check``.
-        seed: Called before the arm may move again: the command stream starts at its pose.
+        seed: Called with the pose that ``enable`` holds, before the arm may move again: the
+            command stream starts there.
     """
 
     def __init__(self, arm: Arm, states: StateMachine, *, check: Callable[[], None],
-                 seed: Callable[[], None]) -> None:
+                 seed: Callable[[FloatArray], None]) -> None:
         self._arm, self._states, self._check, self._seed = arm, states, check, seed
         self._busy = threading.Lock()
         self._may_reset = False
@@ -91,11 +93,10 @@ class Recovery:
         try:
             self._states.fire(ArmEvent.RECOVER)
             self._check()
-            self._arm.enable()
+            self._seed(self._arm.enable())
         except ReflexError as error:
             if self._states.allows(ArmEvent.FAULT):
                 self._states.fire(ArmEvent.FAULT, str(error))
             return Reply(False, str(error))
-        self._seed()
         self._states.fire(ArmEvent.ENABLE)
         return Reply(True, 'Recovered; holding the measured pose. Resume to move.')

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from reflex_ros.arm.checks import check_pose
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
 from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ConfigError, ReflexError
@@ -93,17 +94,24 @@ class Mover:
 
     # ---- requests ----------------------------------------------------------------------------
 
-    def seed(self) -> FloatArray:
-        """Let the command stream start at rest in the measured pose, and return that pose."""
-        limits = self._arm.limits()
-        if self._limiter is None:
-            self._limiter = Limiter(
-                limits, period_ns=self._config.period_ns, names=self._arm.names,
-            )
-        measured = self._arm.feedback().position
-        self._yield_to = None
-        self._limiter.reset(np.clip(measured, limits.lower, limits.upper))
-        return self._limiter.position
+    def seed(self, pose: FloatArray) -> FloatArray:
+        """Let the command stream start at rest in a pose, within the limits that the arm has now.
+
+        Args:
+            pose: ``float64[J]`` where the arm was proven to be; just outside the range counts as
+                its edge.
+
+        Returns:
+            ``float64[J]`` the first command.
+
+        Raises:
+            ArmError: The pose lies outside the range; the stream is untouched.
+        """
+        limits, names = self._arm.limits(), self._arm.names
+        limiter = Limiter(limits, period_ns=self._config.period_ns, names=names)
+        limiter.reset(check_pose(pose, names, limits))
+        self._limiter, self._yield_to = limiter, None
+        return limiter.position
 
     def arm_motion(self) -> None:
         """Allow motion; the arm waits in ``holding`` for the first chunk, which then ramps in."""

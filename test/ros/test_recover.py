@@ -55,7 +55,7 @@ class SlowArm(DirectArm):
 
     def enable(self):
         self.calls.append('enable')
-        super().enable()
+        return super().enable()
 
     def disconnect(self):
         self.calls.append('disconnect')

@@ -33,8 +33,9 @@ def test_life_in_the_right_order(arm, tools, stream):
     report = arm.check()
     assert report.position.shape == (7,) and np.isfinite(report.position).all()
     assert arm.limits().lower.shape == (7,) and not any(report.enabled)
-    arm.enable()
+    held = arm.enable()
     reading = arm.feedback()
+    assert held.shape == (7,) and np.abs(held - report.position)[:6].max() < 0.02
     assert reading.mono_ns > 0 and all(reading.enabled) and reading.control_mode == 1
     assert arm.faults() == () and np.abs(reading.position - report.position).max() < 0.02
     sent = stream(arm, reading.position, 0.4, each=lambda k: 0.005 * k)

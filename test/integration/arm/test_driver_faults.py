@@ -238,9 +238,10 @@ def test_pose_is_measured_after_the_power_is_on(server, drive):
     arm = drive(server)
     arm.connect()
     arm.check()
-    arm.enable()
+    held = arm.enable()
     pose = next(data for can_id, data in server.commands if can_id == 0x155)
     joint2 = struct.unpack('>ii', pose)[1]
+    assert joint2 == pytest.approx(np.degrees(held[1]) * 1000, abs=1), 'what was commanded'
     assert joint2 == pytest.approx(np.degrees(arm.feedback().position[1]) * 1000, abs=300)
 
 

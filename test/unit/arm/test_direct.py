@@ -52,6 +52,23 @@ def test_enable_holds_the_measured_pose(arm, plant):
     assert arm.feedback().enabled == (True,) * 7 and arm.feedback().control_mode == 1
 
 
+def test_enable_returns_the_pose_that_it_commanded(arm, plant):
+    joints, gripper = plant.commands[0]
+    plant.position = POSE + 0.01
+    held = arm.enable()
+    assert np.array_equal(held, POSE + 0.01) and np.array_equal(plant.commands[-1][0], held[:6])
+    assert np.array_equal([*joints, gripper], POSE), 'that of the enabling before'
+
+
+def test_a_pose_outside_the_range_is_refused(arm, plant):
+    plant.position = POSE.copy()
+    plant.position[0] = 3.0
+    for refuse in (arm.check, arm.enable):
+        with pytest.raises(ArmError, match='Arm pose joint1: got 3.000 rad'):
+            refuse()
+    assert len(plant.commands) == 1
+
+
 def test_command_reaches_the_plant(arm, plant):
     assert arm.send(POSE + 0.01)
     assert np.allclose(plant.position, POSE + 0.01)

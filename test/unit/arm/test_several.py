@@ -48,7 +48,7 @@ class Pair:
     def ready(self):
         self.arm.connect()
         self.report = self.arm.check()
-        self.arm.enable()
+        self.held = self.arm.enable()
         return self
 
 
@@ -60,7 +60,7 @@ def pair():
 def test_vectors_stand_side_by_side(pair):
     assert pair.arm.names[0] == 'left_joint1' and pair.arm.names[13] == 'right_gripper'
     assert np.array_equal(pair.arm.feedback().position, BOTH)
-    assert np.array_equal(pair.report.position, BOTH)
+    assert np.array_equal(pair.report.position, BOTH) and np.array_equal(pair.held, BOTH)
     assert pair.arm.limits().upper.shape == (14,) and pair.arm.feedback().control_mode == 1
     assert pair.report.firmware == 'left direct, right direct'
 
