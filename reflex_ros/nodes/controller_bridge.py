@@ -113,9 +113,10 @@ class BridgeNode(ReflexNode):
 
     # ---- loop, topics --------------------------------------------------------------------------
 
-    def _tick(self, now: Instant, due_ns: int, index: int) -> None:
+    def _tick(self, began: Instant, due_ns: int, index: int) -> None:
+        del began  # who waits for the lock runs late
         with self._lock:
-            outputs = self._bridge.step(now, due_ns, index)
+            outputs = self._bridge.step(self.steady.now(), due_ns, index)
         self._topics.publish(outputs)
         self._topics.publish_joint_state(self._bridge.reading, self._arm.names, clock=self.steady)
 

@@ -1,0 +1,61 @@
+"""A tick that waits for the lock of the node is late: its time is read once it has the lock."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip('reflex_msgs.msg._plan', reason='reflex_msgs is not built: run make setup')
+
+from reflex_ros.core.clock import MS, ManualClock, S
+from reflex_ros.nodes.controller_bridge import BridgeNode
+from reflex_ros.stages.inproc import InprocRun
+
+pytestmark = pytest.mark.ros
+
+
+class Busy:
+    """A lock that somebody else holds for a while."""
+
+    def __init__(self, clock, wait_ns):
+        self._clock, self._wait_ns = clock, wait_ns
+
+    def __enter__(self):
+        self._clock.advance(self._wait_ns)
+
+    def __exit__(self, *_):
+        pass
+
+
+def lateness(owner, wait_ns):
+    """Return how late the bridge thinks that a tick is which waited for the lock, ns."""
+    clock, seen = ManualClock(mono_ns=S), []
+
+    def step(now, due_ns, index):
+        seen.append(now.mono_ns - due_ns)
+        return ()
+
+    bridge = SimpleNamespace(step=step, reading=None)
+    node = SimpleNamespace(
+        _lock=Busy(clock, wait_ns), _bridge=bridge, bridge=bridge, _clock=clock, steady=clock,
+        _arm=SimpleNamespace(names=()), _world=SimpleNamespace(advance=lambda mono_ns: None),
+        _publish=lambda outputs: None, _topics=SimpleNamespace(
+            publish=lambda outputs: None, publish_joint_state=lambda *args, **kwargs: None))
+    owner._tick(node, clock.now(), clock.mono_ns(), 0)
+    return seen[0]
+
+
+@pytest.mark.parametrize('owner', [BridgeNode, InprocRun])
+@pytest.mark.parametrize('wait_ns', [0, 300 * MS])
+def test_a_tick_that_waited_for_the_lock_is_as_late_as_it_waited(owner, wait_ns):
+    assert lateness(owner, wait_ns) == wait_ns
+
+
+def test_a_time_from_before_the_lock_is_seen_can_fail():
+    class Before:
+        def _tick(self, began, due_ns, index):
+            with self._lock:
+                self._bridge.step(began, due_ns, index)
+
+    assert lateness(Before, 300 * MS) == 0
