@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -52,13 +51,13 @@ class Camera:
 
 
 @pytest.fixture(scope='module')
-def findings(tmp_path_factory):
+def findings(tmp_path_factory, make_domain):
     """Visit the cameras once; return the findings by (check, camera)."""
     import rclpy
     from rclpy.node import Node
 
     folder = tmp_path_factory.mktemp('doctor')
-    environ = {'ROS_DOMAIN_ID': str(1 + os.getpid() % 100), 'ROS_LOG_DIR': str(folder),
+    environ = {'ROS_DOMAIN_ID': str(make_domain()), 'ROS_LOG_DIR': str(folder),
                'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environ.items():
