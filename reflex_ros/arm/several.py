@@ -1,7 +1,8 @@
 """Several arms as one: every vector is the arms' vectors one after the other.
 
 Each arm keeps its own driver, CAN channel and checks. A fault of one is a fault of all, so that
-the bridge stops both: an arm that goes on alone would pull on what they hold together.
+the bridge stops both: an arm that goes on alone would pull on what they hold together. The arms
+without a fault are braked within their limits and hold.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class SeveralArms:
                 f'arms: got {", ".join(self._arms) or "none"} with the joints '
                 f'{", ".join(self._names)}, expected every joint once. Give each arm its own '
                 'prefix.')
+        self._out: set[str] = set()
         ends = np.cumsum([len(arm.names) for arm in self._arms.values()])
         self._parts = [slice(int(end) - len(arm.names), int(end))
                        for arm, end in zip(self._arms.values(), ends, strict=True)]
@@ -85,7 +87,9 @@ class SeveralArms:
 
     def enable(self) -> FloatArray:
         """Power the arms one after the other; what is powered stays powered if one fails."""
-        return np.concatenate([arm.enable() for arm in self._arms.values()])
+        pose = np.concatenate([arm.enable() for arm in self._arms.values()])
+        self._out.clear()
+        return pose
 
     def feedback(self) -> ArmFeedback:
         """Return one reading of all arms, as old as the oldest of them."""
@@ -118,6 +122,34 @@ class SeveralArms:
                 for arm, part in zip(self._arms.values(), self._parts, strict=True)]
         return all(sent)
 
+    def brake(self, position: FloatArray, *, seen_after_ns: int) -> bool:
+        """Send its part to every arm that can still be led to rest.
+
+        An arm is left out once it had a fault, was silent or refused, until it is enabled again:
+        its stream was interrupted, and it may stand anywhere.
+
+        Args:
+            position: ``float64[J]`` of all arms, on the way to rest.
+            seen_after_ns: Steady instant; an arm not heard of since is silent.
+
+        Returns:
+            Whether any arm took its part.
+        """
+        self.faults()
+        took = False
+        for (name, arm), part in zip(self._arms.items(), self._parts, strict=True):
+            if name in self._out:
+                continue
+            try:
+                is_sent = arm.feedback().mono_ns > seen_after_ns and arm.send(position[part])
+            except ReflexError:
+                is_sent = False
+            if is_sent:
+                took = True
+            else:
+                self._out.add(name)
+        return took
+
     def clear_faults(self, *, arm_supported: bool) -> Reply:
         """Clear the faults of every arm that has one."""
         replies = {name: arm.clear_faults(arm_supported=arm_supported)
@@ -129,8 +161,9 @@ class SeveralArms:
 
     def faults(self) -> tuple[str, ...]:
         """Return the faults of all arms, each with the arm before it."""
-        return tuple(f'{name}:{code}' for name, arm in self._arms.items()
-                     for code in arm.faults())
+        found = {name: arm.faults() for name, arm in self._arms.items()}
+        self._out.update(name for name, codes in found.items() if codes)
+        return tuple(f'{name}:{code}' for name, codes in found.items() for code in codes)
 
     def limits(self) -> JointLimits:
         """Return the limits of all arms."""

@@ -258,6 +258,9 @@ class Bridge:
             self._watch_contact(reading, now)
         if may_send(self.states.state) and not is_late:
             motion = self._move(now, due_ns, reading)
+        elif self.states.state is ArmState.FAULTED and not is_late:
+            motion = self._mover.brake_others(
+                due_ns, seen_after_ns=now.mono_ns - self._config.bounds.feedback_ns)
         ticks = self._ticks.record(self._situation(faults), motion, reading, now=now,
                                    due_ns=due_ns, index=index)
         for tick in ticks:

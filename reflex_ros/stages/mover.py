@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reflex_ros.arm.checks import check_pose
+from reflex_ros.arm.several import SeveralArms
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
 from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ConfigError, ReflexError
@@ -74,6 +75,7 @@ class Mover:
         self._yield_to: FloatArray | None = None
         self._yields: npt.NDArray[np.bool_] | None = None
         self._sent_ns = 0
+        self._braked_by_fault: Limiter | None = None
         self._ended: list[tuple[Running, str]] = []
 
     @property
@@ -89,8 +91,9 @@ class Mover:
     @property
     def is_at_rest(self) -> bool:
         """Return whether the command stream stands still or nothing may be sent."""
-        return (not may_send(self._states.state) or self._limiter is None
-                or self._limiter.is_stopped)
+        if self._limiter is None or self._limiter.is_stopped:
+            return True
+        return not (may_send(self._states.state) or self._braked_by_fault is self._limiter)
 
     # ---- requests ----------------------------------------------------------------------------
 
@@ -192,6 +195,26 @@ class Mover:
         active.ticks += 1
         motion = Motion(active, setpoint.position, limited.position, limited.limited, is_sent)
         return Moved(motion, tuple(self._ended), failure)
+
+    def brake_others(self, due_ns: int, *, seen_after_ns: int) -> Motion:
+        """Decelerate the arms that have no fault while another has one; nothing with one arm.
+
+        Args:
+            due_ns: The tick.
+            seen_after_ns: Steady instant; an arm not heard of since gets nothing.
+        """
+        if self._limiter is None or not isinstance(self._arm, SeveralArms):
+            return Motion()
+        self._after_gap(due_ns)
+        self._braked_by_fault = None
+        if self._limiter.is_stopped:
+            return Motion()
+        command = self._limiter.brake().position
+        if not self._arm.brake(command, seen_after_ns=seen_after_ns):
+            self._limiter.undo()
+            return Motion()
+        self._sent_ns, self._braked_by_fault = due_ns, self._limiter
+        return Motion(None, command, command, (), True)
 
     def _after_gap(self, due_ns: int) -> None:
         """Start from rest if the last command was sent too long ago, after a pause with a ramp."""
