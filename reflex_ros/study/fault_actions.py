@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     Edit = Callable[[ActionChunk], ActionChunk]
 
 NEVER_NS = 10**15
+SWING_RAD, SWING_RATE = 0.64, 2.5
+"""A swing of joint 1: half its width and rad/s of its phase; 1.6 rad/s and 4 rad/s² at most."""
 
 
 def _later(rig: FaultRig, delay_s: float, action: Callable[[], object]) -> None:
@@ -186,6 +188,25 @@ def skip_ticks(number: int) -> Act:
 
         rig.run.bridge.step = skipping
     return act
+
+
+def in_swing(act: Act) -> Act:
+    """Return what lets joint 1 swing, at up to 1.6 rad/s, and breaks the loop at that speed."""
+    def swing(rig: FaultRig) -> None:
+        began_ns = rig.run.clock.stamp_ns()
+        middle: list[float] = []
+
+        def edit(chunk: ActionChunk) -> ActionChunk:
+            times = chunk.step0_at_ns + np.arange(len(chunk.positions)) * chunk.step_period_ns
+            turned = SWING_RATE * np.maximum(times - began_ns, 0) / S
+            positions = chunk.positions.copy()
+            middle[:] = middle or [float(positions[0, 0])]
+            positions[:, 0] = middle[0] + SWING_RAD * (1.0 - np.cos(turned))
+            return replace(chunk, positions=positions)
+
+        chunks(edit)(rig)
+        _later(rig, np.pi / 2.0 / SWING_RATE, lambda: act(rig))
+    return swing
 
 
 def stop(rig: FaultRig) -> None:

@@ -149,6 +149,11 @@ PROCESS: Mapping[str, Case] = MappingProxyType({
                                 act=do.skip_ticks(3)),
     'loop stands still for 0.6 s': Case('process', 'bridge loop', Outcome.RECOVERS,
                                         ('tick_late',), _WAITS, act=do.skip_ticks(30)),
+    **{f'{words} at 1.6 rad/s': Case(
+        'process', 'bridge loop, joint 1 swings', Outcome.RECOVERS, ('tick_late',),
+        ('tracking', *_WAITS), act=do.in_swing(do.skip_ticks(number)))
+       for words, number in (('one tick skipped', 1), ('two ticks skipped', 2),
+                             ('ten ticks skipped', 10), ('loop stands still for 0.8 s', 40))},
     'bridge ends': Case('process', 'bridge', Outcome.HOLDS, (), _WAITS, act=do.stop),
 })
 

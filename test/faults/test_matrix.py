@@ -18,6 +18,7 @@ pytest.importorskip('piper_sdk')
 from reflex_ros.arm.link import CanLink
 from reflex_ros.core.limits import Limited, Limiter
 from reflex_ros.stages.bridge import Bridge
+from reflex_ros.stages.mover import Mover
 from reflex_ros.study import fault_actions as do
 from reflex_ros.study.fault_bus import VirtualBus, VirtualLink
 from reflex_ros.study.fault_cases import CASES, SCRIPTS, Outcome
@@ -26,7 +27,8 @@ from reflex_ros.study.fault_report import RESULT, matrix_lines, read_matrix, wri
 from reflex_ros.study.fault_rig import FaultRig
 
 ROOT = Path(__file__).parents[2]
-FEW = ('policy dies', 'chunk that jumps inside', 'bus off for 0.5 s')
+FEW = ('policy dies', 'chunk that jumps inside', 'bus off for 0.5 s',
+       'ten ticks skipped at 1.6 rad/s')
 AREAS = {'camera', 'clock', 'process', 'ring', 'message', 'checkpoint', 'CAN', 'arm', 'operator'}
 
 
@@ -82,6 +84,12 @@ def test_a_missing_limiter_is_seen_can_fail(tmp_path, monkeypatch):
     monkeypatch.setattr(Limiter, 'step', unlimited)
     text = problems(tmp_path, 'chunk that jumps inside')
     assert 'velocity' in text and 'acceleration' in text and 'jerk' in text
+
+
+@pytest.mark.parametrize('name', ['two ticks skipped', 'ten ticks skipped'])
+def test_a_start_at_full_speed_after_a_gap_is_seen_can_fail(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(Mover, '_after_gap', lambda self, due_ns: None)
+    assert 'acceleration' in problems(tmp_path, f'{name} at 1.6 rad/s')
 
 
 def test_a_fault_that_does_not_come_is_seen_can_fail(tmp_path):
