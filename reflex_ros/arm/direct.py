@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from reflex_ros.arm.checks import check_command, check_pose
-from reflex_ros.arm.protocol import FEEDBACK_TIMEOUT_NS, ArmReport, BusStats
+from reflex_ros.arm.protocol import FEEDBACK_TIMEOUT_NS, ArmReport, BusStats, always
 from reflex_ros.core.errors import ArmError
 from reflex_ros.core.types import JOINT_NAMES, ArmFeedback, Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reflex_ros.core.clock import Clock
     from reflex_ros.core.limits import JointLimits
     from reflex_ros.core.types import FloatArray
@@ -97,10 +99,11 @@ class DirectArm:
             enabled=reading.enabled,
         )
 
-    def enable(self) -> FloatArray:
+    def enable(self, *, go_on: Callable[[], None] = always) -> FloatArray:
         """Hold the measured pose and return it."""
         self._need(self._is_checked, 'checked', 'Call check() first.')
         self._refuse_faults('enable')
+        go_on()
         hold = check_pose(self.feedback().position, self._names, self._limits)
         self._last = hold
         self._is_enabled = True

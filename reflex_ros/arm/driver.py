@@ -22,7 +22,7 @@ from reflex_ros.arm.interface import read_interface
 from reflex_ros.arm.link import CanLink, wait_until
 from reflex_ros.arm.lock import ChannelLock
 from reflex_ros.arm.preflight import Preflight
-from reflex_ros.arm.protocol import ArmReport, BusStats
+from reflex_ros.arm.protocol import ArmReport, BusStats, always
 from reflex_ros.core.clock import MS, SystemClock
 from reflex_ros.core.errors import ArmError
 from reflex_ros.core.types import ArmFeedback, Reply
@@ -79,6 +79,7 @@ class PiperDriver:
         self._max_jump = np.array([config.max_jump_rad] * wire.JOINTS + [config.max_jump_m])
         self._is_checked = self._is_enabled = self._needs_mode = False
         self._old_torque_scale = False
+        self._offered: frozenset[str] = frozenset()
         self._last: FloatArray | None = None
         self._recent: deque[object] = deque(maxlen=RECENT)
         self._sender: int | None = None
@@ -142,7 +143,7 @@ class PiperDriver:
             warnings=found.warnings,
         )
 
-    def enable(self) -> FloatArray:
+    def enable(self, *, go_on: Callable[[], None] = always) -> FloatArray:
         """Power the joints and hold the measured pose; see ``arm.protocol.Arm``."""
         if not self._is_checked:
             raise ArmError(
@@ -153,11 +154,13 @@ class PiperDriver:
         wait_until(self._clock, lambda: not self.faults(), timeout_ns=CLEAR_NS)
         self._preflight.check_live()
         self._refuse_lost()
+        go_on()
         if self._config.send:
-            hold = self._enabling.run(self._limits)
+            hold = self._enabling.run(self._limits, go_on=go_on)
         else:
             hold = checks.check_pose(self._book.view().position, self._names, self._limits)
         self._last, self._needs_mode, self._is_enabled = hold, True, True
+        self._offered = frozenset()
         return hold.copy()
 
     def feedback(self) -> ArmFeedback:
@@ -216,14 +219,7 @@ class PiperDriver:
                 return Reply(False, str(error))
             if self._is_cleared():
                 return Reply(True, 'The bus was reopened; check and enable again.')
-        found = self.faults()
-        if not checks.frame_faults(self._book.view()):
-            return Reply(False, '; '.join(faults.explain(code) for code in found))
-        if not arm_supported:
-            return Reply(
-                False, f'{", ".join(found)} stays after clearing errors. A reset cuts the power '
-                'and the arm falls: support it, then repeat with arm_supported.')
-        return self._reset()
+        return self._reset_or_offer(arm_supported=arm_supported)
 
     def disable(self, *, arm_supported: bool) -> Reply:
         """Cut the power of all motors: the arm falls. Never called by the driver itself.
@@ -305,6 +301,18 @@ class PiperDriver:
         return self._health.faults(
             view, self._clock.mono_ns(), has_control=self._is_enabled and self._config.send)
 
+    def _reset_or_offer(self, *, arm_supported: bool) -> Reply:
+        """Reset for the faults that a reset was offered for; say so first of any other."""
+        found, resettable = self.faults(), frozenset(checks.frame_faults(self._book.view()))
+        if not resettable:
+            return Reply(False, '; '.join(faults.explain(code) for code in found))
+        if arm_supported and resettable <= self._offered:
+            return self._reset()
+        self._offered = resettable
+        return Reply(
+            False, f'{", ".join(found)} stays after clearing errors. A reset cuts the power '
+            'and the arm falls: support it, then repeat with arm_supported.')
+
     def _is_cleared(self) -> bool:
         self._clear_errors()
         return wait_until(self._clock, lambda: not self.faults(), timeout_ns=CLEAR_NS)
@@ -317,6 +325,7 @@ class PiperDriver:
             self._commands.clear_gripper_errors(view.gripper)
 
     def _reset(self) -> Reply:
+        self._offered = frozenset()
         self._commands.reset()
         if wait_until(self._clock, self._is_reset, timeout_ns=3 * CLEAR_NS):
             return Reply(True, 'The arm was reset and has no power; check and enable again.')

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reflex_ros.arm import checks, wire
+from reflex_ros.arm.protocol import always
 from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ArmError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reflex_ros.arm.commands import Commands
     from reflex_ros.arm.config import DriverConfig
     from reflex_ros.arm.feedback import FeedbackBook, FeedbackView
@@ -53,7 +56,7 @@ class EnablingSequence:
         self._commands = commands
         self._book = book
 
-    def run(self, limits: JointLimits) -> FloatArray:
+    def run(self, limits: JointLimits, *, go_on: Callable[[], None] = always) -> FloatArray:
         """Wait until the arm is still, power it, then stream its pose until it obeys.
 
         The pose is measured after the power is on: whatever sank until then must not be pulled
@@ -61,6 +64,7 @@ class EnablingSequence:
 
         Args:
             limits: Range in force; a pose just outside is held at its edge.
+            go_on: Called before each joint gets its power; raises to end it there.
 
         Returns:
             ``float64[7]`` the pose that the arm holds, rad and m.
@@ -70,7 +74,7 @@ class EnablingSequence:
                 ``moved_while_enabling``.
         """
         self._wait_still()
-        self._power_joints()
+        self._power_joints(go_on)
         start = self._wait_still()
         hold = checks.check_pose(start, self._config.names, limits)
         self._stream(hold, start)
@@ -95,7 +99,7 @@ class EnablingSequence:
                 )
             before = view
 
-    def _power_joints(self) -> None:
+    def _power_joints(self, go_on: Callable[[], None]) -> None:
         begin_ns = self._clock.mono_ns()
         off = self._unpowered()
         while off:
@@ -108,6 +112,7 @@ class EnablingSequence:
                     code='enable_timeout',
                 )
             for joint in off:
+                go_on()
                 self._commands.power_on(joint)
             self._clock.sleep_until(now_ns + POWER_PERIOD_NS)
             off = self._unpowered()

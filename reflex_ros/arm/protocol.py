@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reflex_ros.core.limits import JointLimits
     from reflex_ros.core.types import ArmFeedback, FloatArray, Reply
 
@@ -79,6 +81,10 @@ class BusStats:
     reconnects: int = 0
 
 
+def always() -> None:
+    """Go on, whatever happens."""
+
+
 class Arm(Protocol):
     """One arm. Order of use: connect, check, enable, send at 50 Hz, disconnect.
 
@@ -105,11 +111,15 @@ class Arm(Protocol):
             ArmError: Anything forbids motion; the code and the text say what and what to do.
         """
 
-    def enable(self) -> FloatArray:
+    def enable(self, *, go_on: Callable[[], None] = always) -> FloatArray:
         """Power the joints and hold the measured pose; returns once the arm does so.
 
         Needs a passed ``check``. In shadow mode only the pose is read. Power stays on if the
         sequence fails: the arm would fall.
+
+        Args:
+            go_on: Called before each joint gets its power; raises to end it there. Joints that
+                have power by then keep it.
 
         Returns:
             ``float64[J]`` the pose that was commanded and that the arm holds: commands begin
@@ -141,8 +151,8 @@ class Arm(Protocol):
         """Try to clear the faults; blocks for up to five seconds.
 
         Errors are cleared without removing power first, and a silent bus is opened again. Only if
-        that does not help and ``arm_supported`` is True is the arm reset, which cuts the power: it
-        falls.
+        that does not help is a reset offered, which cuts the power: the arm falls. It is reset
+        once this is called again for faults that it was offered for, with ``arm_supported`` True.
         """
 
     def faults(self) -> tuple[str, ...]:

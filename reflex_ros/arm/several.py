@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reflex_ros.arm.protocol import ArmReport, BusStats
+from reflex_ros.arm.protocol import ArmReport, BusStats, always
 from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.limits import JointLimits
 from reflex_ros.core.types import ArmFeedback, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from reflex_ros.arm.protocol import Arm
     from reflex_ros.core.types import FloatArray
@@ -85,9 +85,9 @@ class SeveralArms:
                            for warning in report.warnings),
         )
 
-    def enable(self) -> FloatArray:
+    def enable(self, *, go_on: Callable[[], None] = always) -> FloatArray:
         """Power the arms one after the other; what is powered stays powered if one fails."""
-        pose = np.concatenate([arm.enable() for arm in self._arms.values()])
+        pose = np.concatenate([arm.enable(go_on=go_on) for arm in self._arms.values()])
         self._out.clear()
         return pose
 

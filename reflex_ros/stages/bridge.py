@@ -189,14 +189,16 @@ class Bridge:
 
     def hold(self, now: Instant) -> tuple[Reply, tuple[Output, ...]]:
         """Stop in software: decelerate within the limits and hold until ``resume``."""
-        is_recovering = self._recovery.is_running
+        is_recovering = self._recovery.hold()
         if not (is_recovering or may_send(self.states.state)):
             return Reply(False, f'The arm is {self.states.state.value}; nothing moves it.'), ()
         self._mover.disarm()
         self._ticks.operator_hold(True, now.mono_ns)
         self._drop_plan(now, 'held by the operator')
         self._is_plan_dirty = True
-        text = 'holding; a recovery is under way' if is_recovering else 'holding'
+        text = 'holding'
+        if is_recovering:
+            text += '; a recovery is under way and powers no further joint'
         return Reply(True, text), self._take()
 
     def resume(self, now: Instant) -> tuple[Reply, tuple[Output, ...]]:

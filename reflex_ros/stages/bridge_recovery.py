@@ -24,7 +24,8 @@ class Recovery:
     """Clears faults, checks and enables, one recovery at a time; may run beside everything else.
 
     From its start until it has fired ``enable`` the state of the arm is one in which the tick
-    sends nothing, so no two threads ever send at once.
+    sends nothing, so no two threads ever send at once. A stop or a hold ends it before the next
+    joint gets its power.
 
     Args:
         arm: The arm. ``states``: its state.
@@ -37,9 +38,11 @@ class Recovery:
                  seed: Callable[[FloatArray], None]) -> None:
         self._arm, self._states, self._check, self._seed = arm, states, check, seed
         self._busy = threading.Lock()
-        self._may_reset = False
+        self._noting = threading.Lock()
+        self._told: frozenset[str] = frozenset()
+        self._is_held = False
         self.is_allowed = True
-        """False from a stop request on: what runs is finished, nothing new begins."""
+        """False from a stop request on: nothing new begins, and no joint is powered any more."""
 
     @property
     def is_running(self) -> bool:
@@ -48,7 +51,13 @@ class Recovery:
 
     def new_fault(self) -> None:
         """Note a fault: the power is not cut at the first request for it."""
-        self._may_reset = False
+        self._told = frozenset()
+
+    def hold(self) -> bool:
+        """End the recovery that is under way before it powers another joint; False without one."""
+        with self._noting:
+            self._is_held = self.is_running
+            return self._is_held
 
     def run(self, *, arm_supported: bool) -> Reply:
         """Recover and return the answer; blocks for seconds. A second one is refused meanwhile.
@@ -61,7 +70,9 @@ class Recovery:
         try:
             return self._refusal(arm_supported) or self._recover()
         finally:
-            self._busy.release()
+            with self._noting:
+                self._is_held = False
+                self._busy.release()
 
     def wait(self) -> None:
         """Block until no recovery runs: the arm is about to be closed or enabled anew.
@@ -86,17 +97,34 @@ class Recovery:
         return None
 
     def _recover(self) -> Reply:
-        reply = self._arm.clear_faults(arm_supported=self._may_reset)
-        self._may_reset = not reply.accepted
+        reply = self._clear()
         if not reply.accepted:
             return reply
         try:
+            self._go_on()
             self._states.fire(ArmEvent.RECOVER)
             self._check()
-            self._seed(self._arm.enable())
+            self._seed(self._arm.enable(go_on=self._go_on))
         except ReflexError as error:
             if self._states.allows(ArmEvent.FAULT):
                 self._states.fire(ArmEvent.FAULT, str(error))
             return Reply(False, str(error))
         self._states.fire(ArmEvent.ENABLE)
         return Reply(True, 'Recovered; holding the measured pose. Resume to move.')
+
+    def _clear(self) -> Reply:
+        """Clear the faults; the arm may be reset for one that was in force at a refusal."""
+        reply = self._arm.clear_faults(
+            arm_supported=bool(self._told.intersection(self._arm.faults())))
+        self._told = frozenset(() if reply.accepted else self._arm.faults())
+        return reply
+
+    def _go_on(self) -> None:
+        """Raise if a stop or a hold came since the recovery began."""
+        if self.is_allowed and not self._is_held:
+            return
+        what = 'a hold' if self.is_allowed else 'a stop of the bridge'
+        raise ArmError(
+            f'Recovery: got {what}, expected none while it runs. It has ended: no further joint '
+            'gets power, joints that have it keep it. Support the arm and recover again.',
+            code='recovery_ended')

@@ -51,11 +51,13 @@ class SlowArm(DirectArm):
     def clear_faults(self, *, arm_supported):
         self.entered.set()
         self.may_go_on.wait(LONGEST_S)
-        return super().clear_faults(arm_supported=arm_supported)
+        reply = super().clear_faults(arm_supported=arm_supported)
+        self.calls.append('cleared')
+        return reply
 
-    def enable(self):
+    def enable(self, **kwargs):
         self.calls.append('enable')
-        return super().enable()
+        return super().enable(**kwargs)
 
     def disconnect(self):
         self.calls.append('disconnect')
@@ -161,7 +163,7 @@ def test_a_cleanup_waits_for_the_recovery_and_its_answer_harms_nobody(faulted):
     faulted.begin()
     threading.Timer(0.2, faulted.arm.may_go_on.set).start()
     assert faulted.node.trigger_deactivate() == faulted.node.trigger_cleanup() == DONE
-    assert faulted.arm.calls == ['enable', 'disconnect']
+    assert faulted.arm.calls == ['cleared', 'disconnect'], 'and nothing was powered'
     faulted.spin(lambda: False, seconds=0.3)
     assert not faulted.stop.is_set
 

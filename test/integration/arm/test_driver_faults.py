@@ -166,6 +166,54 @@ def test_collision_is_cleared_without_losing_power(driver, server, wait):
     assert clear == [bytes([7, 0, 0, 0x7F, 0xFF, 0xAE, 0, 0])]
 
 
+def resets(server):
+    return [data for can_id, data in server.commands if can_id == 0x150]
+
+
+def test_power_is_cut_only_for_faults_that_a_reset_was_offered_for(driver, server, wait):
+    server.inject(Fault(Kind.ESTOP))
+    wait(lambda: 'arm_estop' in driver.faults())
+    reply = driver.clear_faults(arm_supported=True)
+    assert not reply.accepted and 'arm_estop stays' in reply.reason and not resets(server)
+    server.inject(Fault(Kind.DRIVER_FLAGS, joints=(2,), flags=('stall',)))
+    wait(lambda: 'joint2_stall' in driver.faults())
+    reply = driver.clear_faults(arm_supported=True)
+    assert not reply.accepted and 'joint2_stall' in reply.reason and not resets(server)
+    driver.clear_faults(arm_supported=True)
+    assert resets(server), 'asked again for the same two'
+
+
+def test_power_is_cut_only_for_faults_that_a_reset_was_offered_for_can_fail(driver, server, wait):
+    driver._offered = frozenset({'arm_estop'})
+    server.inject(Fault(Kind.ESTOP))
+    wait(lambda: 'arm_estop' in driver.faults())
+    driver.clear_faults(arm_supported=True)
+    assert resets(server)
+
+
+def powered(server):
+    """Return the joints that were asked to take power, in order."""
+    return [data[0] for can_id, data in server.commands if can_id == 0x471]
+
+
+def test_enabling_ends_before_the_next_joint_gets_power(server, drive, wait):
+    arm, asked = drive(server), []
+    arm.connect()
+    arm.check()
+
+    def go_on():
+        asked.append(len(asked))
+        if len(asked) == 4:  # once before it begins, then before each joint
+            raise ArmError('got a hold, expected none', code='recovery_ended')
+
+    assert refusal(lambda: arm.enable(go_on=go_on)) == 'recovery_ended'
+    wait(lambda: len(powered(server)) >= 2)
+    time.sleep(0.1)
+    assert powered(server) == [1, 2]
+    assert not any(can_id in (0x151, 0x155) for can_id, _ in server.commands)
+    assert not arm.send(arm.feedback().position)
+
+
 def test_latched_stop_is_reset_only_with_a_supported_arm(driver, server, wait):
     server.inject(Fault(Kind.ESTOP))
     wait(lambda: 'arm_estop' in driver.faults())

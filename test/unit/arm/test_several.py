@@ -97,6 +97,20 @@ def test_recovery_asks_the_faulted_arm_and_checks_both(pair):
     assert pair.arm.send(BOTH)
 
 
+def test_enabling_can_be_ended_between_two_arms(pair):
+    asked = []
+
+    def go_on():
+        asked.append(len(asked))
+        if len(asked) == 2:
+            raise ArmError('got a hold, expected none', code='recovery_ended')
+
+    before = [plant.commands for plant in pair.plants.values()]
+    with pytest.raises(ArmError, match='got a hold'):
+        pair.arm.enable(go_on=go_on)
+    assert [plant.commands for plant in pair.plants.values()] == [before[0] + 1, before[1]]
+
+
 def test_feedback_is_as_old_as_the_oldest(pair):
     pair.one['left'].silence(True)
     pair.clock.advance(150 * MS)

@@ -16,6 +16,7 @@ from reflex_ros.core.types import (
     StageStatus,
     Verdict,
 )
+from reflex_ros.stages import bridge_recovery
 
 TICK = 20 * MS
 
@@ -161,6 +162,30 @@ def test_power_is_cut_only_by_a_second_request_for_the_same_fault(rig):
     r.tick(2)
     r.bridge.recover(arm_supported=True)
     assert asked[-1] is False, 'a new fault begins anew'
+
+
+def asked_for_another_fault(r):
+    """Recover from a lost bus, then from a collision; return who may have reset the arm."""
+    asked = faulted(r, clears_after=1)
+    r.arm.inject_faults(('bus_lost',))
+    assert not r.bridge.recover(arm_supported=True).accepted
+    r.arm.inject_faults(('arm_collision',))
+    r.tick(50)
+    r.bridge.recover(arm_supported=True)
+    return asked
+
+
+def test_a_refusal_for_one_fault_is_no_first_request_for_another(rig):
+    assert asked_for_another_fault(rig()) == [False, False]
+
+
+def test_a_refusal_for_one_fault_is_no_first_request_for_another_can_fail(rig, monkeypatch):
+    class Anything(frozenset):
+        def intersection(self, other):
+            return other
+
+    monkeypatch.setattr(bridge_recovery, 'frozenset', Anything, raising=False)
+    assert asked_for_another_fault(rig()) == [True, True]
 
 
 # ---- ramp ------------------------------------------------------------------------------------

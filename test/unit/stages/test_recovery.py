@@ -29,7 +29,9 @@ class Slow:
         def slowly(*, arm_supported):
             self.entered.set()
             assert self.may_go_on.wait(WAIT_S)
-            return clear(arm_supported=arm_supported)
+            reply = clear(arm_supported=arm_supported)
+            self.calls.append(('cleared', threading.current_thread().name))
+            return reply
 
         self.arm.clear_faults = slowly
         self.rig.run_up()
@@ -72,7 +74,7 @@ def test_a_second_recovery_during_the_first_is_refused(slow):
     reply = slow.bridge.recover(arm_supported=True)
     assert not reply.accepted and 'A recovery is under way' in reply.reason
     assert slow.end().accepted
-    assert [name for name, _ in slow.calls] == ['check', 'enable']
+    assert [name for name, _ in slow.calls] == ['cleared', 'check', 'enable']
 
 
 def test_ticks_go_on_during_a_recovery_and_send_nothing(slow):
@@ -87,12 +89,62 @@ def test_ticks_go_on_during_a_recovery_and_send_nothing(slow):
     assert ('send', 'recover') not in slow.calls, 'there is one sender'
 
 
-def test_a_hold_during_a_recovery_is_accepted_and_nothing_moves_before_a_resume(slow):
+def ended(slow, how):
+    """Hold or stop during a recovery; return its answer and what the arm was asked for."""
     slow.begin()
-    reply = slow.bridge.hold(slow.rig.now)[0]
-    assert reply.accepted and 'a recovery is under way' in reply.reason
+    if how == 'hold':
+        reply = slow.bridge.hold(slow.rig.now)[0]
+        assert reply.accepted and 'a recovery is under way' in reply.reason
+    else:
+        slow.bridge.request_stop(slow.rig.now)
     assert not slow.bridge.resume(slow.rig.now)[0].accepted
-    assert slow.end().accepted
+    return slow.end(), [name for name, _ in slow.calls]
+
+
+@pytest.mark.parametrize(('how', 'why'), [
+    ('hold', 'a hold'), ('stop', 'a stop of the bridge')])
+def test_a_hold_or_a_stop_during_a_recovery_ends_it_before_the_power(slow, how, why):
+    reply, calls = ended(slow, how)
+    assert not reply.accepted and reply.reason.startswith(f'Recovery: got {why}, expected none')
+    assert calls == ['cleared'] and slow.bridge.states.state is ArmState.FAULTED
+
+
+def test_a_hold_or_a_stop_during_a_recovery_ends_it_can_fail(slow, monkeypatch):
+    monkeypatch.setattr(bridge_recovery.Recovery, '_go_on', lambda self: None)
+    reply, calls = ended(slow, 'hold')
+    assert reply.accepted and calls == ['cleared', 'check', 'enable']
+
+
+@pytest.mark.parametrize('at', ['check', 'enable'])
+def test_a_hold_during_the_check_or_the_enabling_ends_a_recovery_too(slow, at):
+    real = getattr(slow.arm, at)
+
+    def held_in_it(**kwargs):
+        slow.bridge.hold(slow.rig.now)
+        return real(**kwargs)
+
+    setattr(slow.arm, at, held_in_it)
+    slow.begin()
+    powered = slow.rig.plant.command = Sent()
+    reply = slow.end()
+    assert not reply.accepted and reply.reason.startswith('Recovery: got a hold, expected none')
+    assert slow.bridge.states.state is ArmState.FAULTED and not powered.commands
+    assert not slow.bridge.hold(slow.rig.now)[0].accepted, 'nothing moves it'
+
+
+class Sent:
+    """Takes the commands of a plant and keeps them."""
+
+    def __init__(self):
+        self.commands = []
+
+    def __call__(self, joints, gripper):
+        self.commands.append([*joints, gripper])
+
+
+def test_after_a_held_recovery_the_next_one_goes_on_and_nothing_moves_before_a_resume(slow):
+    assert not ended(slow, 'hold')[0].accepted
+    assert slow.bridge.recover(arm_supported=True).accepted, 'it knows of no hold any more'
     r = slow.rig
     r.offer(r.chunk())
     ticks = r.tick(20)
@@ -101,6 +153,16 @@ def test_a_hold_during_a_recovery_is_accepted_and_nothing_moves_before_a_resume(
     assert slow.bridge.resume(r.now)[0].accepted
     r.run_up()
     assert slow.bridge.states.state is ArmState.TRACKING
+
+
+def test_a_hold_before_a_fault_does_not_end_the_recovery_from_it(rig):
+    r = rig()
+    r.run_up()
+    r.bridge.hold(r.now)
+    r.tick(2)
+    r.arm.inject_faults(('arm_estop',))
+    r.tick(2)
+    assert r.bridge.recover(arm_supported=True).accepted
 
 
 def test_a_hold_of_a_faulted_arm_that_nobody_recovers_is_refused(slow):
@@ -120,7 +182,7 @@ def closed_in_time(slow):
 
 
 def test_the_bus_is_not_closed_under_a_recovery(slow):
-    assert closed_in_time(slow) == ['check', 'enable', 'disconnect']
+    assert closed_in_time(slow) == ['cleared', 'disconnect']
 
 
 def test_the_bus_is_not_closed_under_a_recovery_can_fail(slow, monkeypatch):
