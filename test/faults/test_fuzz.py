@@ -17,13 +17,14 @@ from reflex_ros.arm import faults as arm_faults
 from reflex_ros.arm import wire
 from reflex_ros.arm.direct import DirectArm
 from reflex_ros.arm.feedback import FeedbackBook
+from reflex_ros.arm.states import may_send
 from reflex_ros.bringup.settings import effective
 from reflex_ros.core.clock import MS, ManualClock, S
 from reflex_ros.core.errors import ConfigError, LayoutError, ReflexError
 from reflex_ros.core.limits import Limited, Limiter
 from reflex_ros.core.param_table import BRIDGE
 from reflex_ros.core.params import load_yaml
-from reflex_ros.core.types import JOINT_NAMES
+from reflex_ros.core.types import JOINT_NAMES, ArmState, Verdict
 from reflex_ros.sim import can_codec as codec
 from reflex_ros.sim.emulator import PERIOD_NS, Emulator
 from reflex_ros.sim.faults import load_faults
@@ -202,11 +203,13 @@ def test_a_wrong_command_would_be_seen_can_fail(monkeypatch):
 
 KNOWN = (*range(0x2A1, 0x2A9), *range(0x251, 0x257), *range(0x261, 0x267), 0x473, 0x47C, 0x476,
          0x478, 0x47B, 0x47E, 0x4AF, *range(0x150, 0x160), *range(0x470, 0x47F), 0x191, 0x422)
+SAID = tuple(wire.CYCLIC_IDS)
+"""What an arm says all the time; commands of somebody else are a fault for a whole second."""
 
 
-def random_frame(rng):
-    """Return an id and data, mostly of a known id and full length."""
-    can_id = rng.choice(KNOWN) if rng.random() < 0.9 else rng.randrange(0x800)
+def random_frame(rng, ids=KNOWN):
+    """Return an id and data, mostly of one of these ids and of full length."""
+    can_id = rng.choice(ids) if rng.random() < 0.9 else rng.randrange(0x800)
     length = 8 if rng.random() < 0.9 else rng.randrange(9)
     kind = rng.randrange(3)
     if kind == 0:
@@ -260,36 +263,101 @@ def test_the_simulated_arm_takes_any_frame_and_stays_in_its_range(count):
     assert np.isfinite(np.array(goals)).all()
 
 
-def driver_under_fire(folder, frames_per_step, seconds, seed=4):
-    """Run the loop while random frames come from the bus; an operator recovers again and again."""
-    rng = random.Random(seed)
-    rig = FaultRig(folder, RigOptions(duration_s=seconds))
-    rig.start()
-    step = rig.bus._step
-    taken = 0
-
-    def fire():
-        nonlocal taken
-        link = rig.bus.link
-        if link is not None and rig.run.bridge.states.state.value != 'faulted':
-            link.take([codec.CanFrame(*random_frame(rng)) for _ in range(frames_per_step)])
-            taken += frames_per_step
-        step()
-
-    rig.bus._step = fire
-    for n in range(1, round(seconds)):
-        rig.at(n, lambda: (rig.recover(arm_supported=True), rig.resume()))
-    rig.finish()
-    found = rig.judge(0.0)
-    rig.close()
-    return taken, found
+FOLLOWING = (Verdict.FRESH, Verdict.LIMITED, Verdict.RAMPING)
 
 
-@pytest.mark.parametrize(('frames', 'seconds'), [
-    (40, 4.0), pytest.param(400, 30.0, marks=[pytest.mark.faults, pytest.mark.timeout(0)])])
-def test_a_driver_under_fire_makes_no_wrong_command(tmp_path, frames, seconds):
-    taken, found = driver_under_fire(tmp_path, frames, seconds)
-    assert found.violations == () and taken > frames
+class Fire:
+    """The loop on a bus from which random frames come, and an operator who never gives up.
+
+    Frames come one by one or in bursts, and seldom enough that the arm lives in between; few of
+    them while it is brought back, so that some recoveries succeed.
+
+    Args:
+        folder: Of the rig. burst: Most frames at once. seconds: Length.
+        chances: Of a shot per bus cycle of 5 ms: while the arm may be sent to, else.
+    """
+
+    def __init__(self, folder, burst, seconds, *, chances=(0.03, 0.002), seed=4):
+        self._rng, self._burst, self._chances = random.Random(seed), burst, chances
+        self._seconds, self.taken = seconds, 0
+        self.rig = FaultRig(folder, RigOptions(duration_s=seconds))
+
+    def run(self):
+        """Run to the end; return what the judge says of all commands."""
+        rig = self.rig
+        rig.start()
+        step = rig.bus._step
+
+        def fire():
+            is_alive = may_send(rig.run.bridge.states.state)
+            if self._rng.random() < self._chances[not is_alive]:
+                self._shoot()
+            step()
+
+        rig.bus._step = fire
+        for n in range(1, round(4 * self._seconds)):
+            rig.at(n / 4, self._bring_back)
+        rig.finish()
+        found = rig.judge(0.0)
+        rig.close()
+        return found
+
+    @property
+    def executed(self):
+        """Return how many ticks sent a command that follows a plan."""
+        return sum(tick.is_sent and tick.verdict in FOLLOWING for tick in self.rig.run.log.ticks)
+
+    @property
+    def recovered(self):
+        """Return how many recoveries succeeded."""
+        return sum(reply.accepted and reply.reason.startswith('Recovered')
+                   for reply in self.rig.replies)
+
+    def _shoot(self):
+        count = self._rng.choice((1, 1, 2, 4, self._burst))
+        ids = KNOWN if self._rng.random() < 0.2 else SAID
+        self.rig.bus.link.take(
+            [codec.CanFrame(*random_frame(self._rng, ids)) for _ in range(count)])
+        self.taken += count
+
+    def _bring_back(self):
+        if self.rig.run.bridge.states.state is ArmState.FAULTED:
+            self.rig.recover(arm_supported=True)
+        if self.rig.run.bridge.states.state is ArmState.ENABLED:
+            self.rig.resume()
+
+
+    def missing(self, found):
+        """Return what did not happen that must, or nothing was judged; () if all did."""
+        happened = {
+            'frames came': self.taken > 10 * self._seconds,
+            'plans were executed': 10 * self.executed > len(self.rig.run.log.ticks),
+            'the arm was recovered': self.recovered > self._seconds / 5,
+            'the arm moved': found.max_velocity > 0.2,
+        }
+        return tuple(what for what, did in happened.items() if not did)
+
+
+@pytest.mark.parametrize(('burst', 'seconds'), [
+    (40, 8.0), pytest.param(400, 60.0, marks=[pytest.mark.faults, pytest.mark.timeout(0)])])
+def test_a_driver_under_fire_makes_no_wrong_command(tmp_path, burst, seconds):
+    fire = Fire(tmp_path, burst, seconds)
+    found = fire.run()
+    assert found.violations == ()
+    assert fire.missing(found) == ()
+
+
+def test_a_fire_under_which_nothing_lives_judges_nothing_can_fail(tmp_path):
+    fire = Fire(tmp_path, 40, 3.0, chances=(1.0, 1.0))
+    found = fire.run()
+    assert found.violations == () and fire.executed == fire.recovered == 0
+    assert fire.missing(found) == ('plans were executed', 'the arm was recovered', 'the arm moved')
+
+
+def test_a_wrong_command_under_fire_would_be_seen_can_fail(tmp_path, monkeypatch):
+    monkeypatch.setattr(Limiter, 'step', lambda self, setpoint: Limited(
+        setpoint.position, setpoint.velocity, ()))
+    assert Fire(tmp_path, 40, 4.0).run().violations
 
 
 # ---- YAML ------------------------------------------------------------------------------------
