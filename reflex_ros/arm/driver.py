@@ -25,6 +25,7 @@ from reflex_ros.arm.preflight import Preflight
 from reflex_ros.arm.protocol import ArmReport, BusStats, always
 from reflex_ros.core.clock import MS, SystemClock
 from reflex_ros.core.errors import ArmError
+from reflex_ros.core.priority import scheduled, scheduling
 from reflex_ros.core.types import ArmFeedback, Reply
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class PiperDriver:
         self._offered: frozenset[str] = frozenset()
         self._last: FloatArray | None = None
         self._recent: deque[object] = deque(maxlen=RECENT)
+        self._scheduling = scheduling()
         self._sender: int | None = None
         self._sent = self._refused = self._reconnects = 0
         self._last_refusal = ''
@@ -100,6 +102,7 @@ class PiperDriver:
         """Take the channel, open the bus and wait for feedback; see ``arm.protocol.Arm``."""
         if self._link.is_open:
             return
+        self._scheduling = scheduling()  # a bus that is reopened keeps it, whoever reopens it
         self._lock.acquire()
         try:
             self._open()
@@ -111,12 +114,15 @@ class PiperDriver:
     def reconnect(self) -> None:
         """Close and reopen the bus; the arm must be checked and enabled again.
 
+        Its threads keep the priority and the core that they had after ``connect``.
+
         Raises:
             ArmError: As ``connect``.
         """
         self._give_up_control()
         self._lock.acquire()
-        self._open()
+        with scheduled(self._scheduling):
+            self._open()
         self._reconnects += 1
 
     def check(self) -> ArmReport:

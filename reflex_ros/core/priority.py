@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
+from typing import NamedTuple
 
 
 @contextmanager
@@ -49,6 +50,31 @@ def pinned(core: int) -> Iterator[bool]:
     finally:
         if is_allowed:
             _pin(before)
+
+
+class Scheduling(NamedTuple):
+    """How the system runs a thread: policy, priority and cores."""
+
+    policy: int
+    level: int
+    cores: frozenset[int]
+
+
+def scheduling() -> Scheduling:
+    """Return how this thread runs."""
+    return Scheduling(os.sched_getscheduler(0), os.sched_getparam(0).sched_priority,
+                      frozenset(os.sched_getaffinity(0)))
+
+
+@contextmanager
+def scheduled(like: Scheduling) -> Iterator[None]:
+    """Run the block as another thread ran, as far as allowed; what it starts keeps that."""
+    before = scheduling()
+    _apply(like, before)
+    try:
+        yield
+    finally:
+        _apply(before, scheduling())
 
 
 class Urgency:
@@ -103,7 +129,14 @@ def freeze_garbage() -> None:
     gc.freeze()
 
 
-def _pin(cores: set[int]) -> bool:
+def _apply(wanted: Scheduling, present: Scheduling) -> None:
+    if wanted[:2] != present[:2]:
+        _set(wanted.policy, os.sched_param(wanted.level))
+    if wanted.cores != present.cores:
+        _pin(wanted.cores)
+
+
+def _pin(cores: Set[int]) -> bool:
     try:
         os.sched_setaffinity(0, cores)
     except OSError:

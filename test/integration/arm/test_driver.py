@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
+from reflex_ros.arm import driver as driver_module
 from reflex_ros.arm import wire
 from reflex_ros.core.errors import ArmError
+from reflex_ros.core.priority import pinned
 
 pytestmark = pytest.mark.realtime
 
@@ -162,3 +166,33 @@ def test_missing_server_is_refused_at_once(drive, server, wait):
     with pytest.raises(ArmError) as caught:
         arm.connect()
     assert caught.value.code == 'can_unreachable' and not arm.stats().is_connected
+
+
+def core_of_the_reopened_reader(server, arm, wait):
+    """Connect on one core, reopen from a thread on any; return the one and the reader's."""
+    core = {min(os.sched_getaffinity(0))}
+    with pinned(min(core)):
+        arm.connect()
+    wait(lambda: arm._link._reader)
+    assert os.sched_getaffinity(arm._link._reader.native_id) == core
+    server.pull()
+    wait(lambda: 'bus_lost' in arm.faults())
+    operator = threading.Thread(target=lambda: arm.clear_faults(arm_supported=False))
+    operator.start()
+    operator.join(10.0)
+    assert arm.stats().reconnects == 1
+    wait(lambda: arm._link._reader)
+    return core, os.sched_getaffinity(arm._link._reader.native_id)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason='needs two cores')
+def test_a_reopened_bus_keeps_the_core_of_its_reader(server, drive, wait):
+    core, now = core_of_the_reopened_reader(server, drive(server), wait)
+    assert now == core
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason='needs two cores')
+def test_a_reopened_bus_keeps_the_core_can_fail(server, drive, wait, monkeypatch):
+    monkeypatch.setattr(driver_module, 'scheduled', lambda like: nullcontext())
+    core, now = core_of_the_reopened_reader(server, drive(server), wait)
+    assert now > core

@@ -5,7 +5,15 @@ import threading
 import pytest
 
 from reflex_ros.core import priority
-from reflex_ros.core.priority import Urgency, freeze_garbage, frozen_garbage, pinned, realtime
+from reflex_ros.core.priority import (
+    Urgency,
+    freeze_garbage,
+    frozen_garbage,
+    pinned,
+    realtime,
+    scheduled,
+    scheduling,
+)
 
 
 def test_level_zero_changes_nothing():
@@ -42,6 +50,20 @@ def test_no_core_changes_nothing():
     before = os.sched_getaffinity(0)
     with pinned(-1) as is_allowed:
         assert not is_allowed and os.sched_getaffinity(0) == before
+
+
+def test_a_block_runs_as_another_thread_ran(monkeypatch):
+    before, core = scheduling(), min(os.sched_getaffinity(0))
+    asked = []
+    monkeypatch.setattr(priority, '_set', lambda *args: asked.append(
+        (args[0], args[1].sched_priority)))
+    with scheduled(before._replace(policy=os.SCHED_FIFO, level=7, cores=frozenset({core}))):
+        assert os.sched_getaffinity(0) == {core}
+    assert asked[0] == (os.SCHED_FIFO, 7) and os.sched_getaffinity(0) == set(before.cores)
+    asked.clear()
+    with scheduled(before):
+        assert scheduling() == before
+    assert not asked, 'nothing to change'
 
 
 def test_a_refusal_says_what_to_do(monkeypatch):
