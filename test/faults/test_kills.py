@@ -157,7 +157,8 @@ def stays_within_the_limits(killer, frames):
     params = _params()
     for times, rows in streams(frames):
         limits = limits_from(params)
-        is_rest = (np.abs(np.diff(rows, axis=0)) <= limits.jerk * PERIOD_S**3 + QUANTUM).all(1)
+        first = np.minimum(limits.acceleration * PERIOD_S**2, limits.jerk * PERIOD_S**3)
+        is_rest = (np.abs(np.diff(rows, axis=0)) <= first + QUANTUM).all(1)
         rests = np.append(False, is_rest & (np.diff(times) > 1.5 * PERIOD_S))
         even = times[0] + PERIOD_S * (np.arange(len(times)) + 2 * np.cumsum(rests))
         found = judge(even, rows, limits=limits, period_s=PERIOD_S)
