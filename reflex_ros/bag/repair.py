@@ -6,6 +6,7 @@ import mmap
 import os
 import shutil
 import sqlite3
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ def repair(folder: Path | str) -> Repaired:
         work = folder.with_name(f'.{folder.name}.repair')
         shutil.rmtree(work, ignore_errors=True)
         try:
-            messages, lost = _rewrite(files, work / folder.name)
+            messages, lost = _rewritten(files, work / folder.name)
             _keep_reports(folder, work / folder.name)
             folder.rename(kept)
             (work / folder.name).rename(folder)
@@ -88,8 +89,19 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _data_files(folder: Path) -> list[Path]:
-    """Return the storage files in the order of their parts."""
-    files = [path for suffix in SUFFIXES for path in folder.rglob(f'*{suffix}')]
+    """Return the storage files in the order of their parts.
+
+    Those of the folder itself, and of the part that was being written, which has a folder of its
+    own with the name of the bag and a number. What lies deeper or beside it is another bag.
+    """
+    if not folder.is_dir():
+        return []
+    own = [path for suffix in SUFFIXES for path in folder.glob(f'*{suffix}')]
+    names = {folder.name, *(path.stem.rsplit('_', 1)[0] for path in own)}
+    parts = [sub for sub in folder.iterdir() if sub.is_dir() and _digits(sub.name)
+             and sub.name.rsplit('_', 1)[0] in names and not (sub / METADATA).is_file()]
+    files = [*own, *(path for part in parts for suffix in SUFFIXES
+                     for path in part.glob(f'*{suffix}'))]
     return sorted(files, key=lambda path: (int(_digits(path.stem) or 0), path.name))
 
 
@@ -101,6 +113,16 @@ def _digits(stem: str) -> str:
 def _keep_reports(old: Path, new: Path) -> None:
     for path in old.glob('*.json'):
         shutil.copy2(path, new / path.name)
+
+
+def _rewritten(files: list[Path], target: Path) -> tuple[dict[str, int], int]:
+    try:
+        return _rewrite(files, target)
+    except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
+        raise LayoutError(
+            f'bag {files[0].parent} cannot be repaired: got {type(error).__name__}: {error}, '
+            'expected whole records. Its bytes were changed, not only cut; it is left as it is.'
+        ) from error
 
 
 def _rewrite(files: list[Path], target: Path) -> tuple[dict[str, int], int]:

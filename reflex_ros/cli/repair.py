@@ -19,7 +19,8 @@ def run(options: argparse.Namespace) -> int:
     from reflex_ros.bag.run_folder import RunFolder
 
     for named in options.bag:
-        bags = [bag for bag in RunFolder(named).bags if needs_repair(bag)] or [named]
+        of_run = RunFolder(named).bags
+        bags = [bag for bag in of_run if needs_repair(bag)] or of_run or [named]
         for bag in bags:
             result = repair(bag)
             if result.kept is None:
