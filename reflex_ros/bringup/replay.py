@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,7 +32,6 @@ REPORT = 'replay.json'
 REACTION_EVENTS = ('jump',)
 _SLICE_NS = S
 _BAR = 40
-_NAMESPACE = '/replay'
 
 
 def replay(spec: ReplaySpec, *, source: Source | None = None,
@@ -104,9 +104,10 @@ def _new_output(path: Path) -> RunFolder:
 def _parts(params: Mapping[str, Value]) -> Iterator[tuple[EncoderParts, PolicyParts]]:
     """Return encoder and policy on a ring of this process."""
     clock, shared = SystemClock(), Shared()
-    encoder = make_encoder(params, clock, namespace=_NAMESPACE, shared=shared)
+    namespace = f'/replay/{os.getpid()}'  # beside other replays of this user
+    encoder = make_encoder(params, clock, namespace=namespace, shared=shared)
     try:
-        policy = make_policy(params, clock, namespace=_NAMESPACE, shared=shared)
+        policy = make_policy(params, clock, namespace=namespace, shared=shared)
         try:
             yield encoder, policy
         finally:

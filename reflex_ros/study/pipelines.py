@@ -8,6 +8,7 @@ time the small policy runs on threads, and other load on the machine shows.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -70,8 +71,9 @@ def run_live(mode: str, pipeline: str, *, duration_s: float, seed: int) -> Summa
     params = EpisodeSpec(mode=mode, policy='tiny', params={'policy.pipeline': pipeline},
                          seed=seed).parameters()
     clock, shared = SystemClock(), Shared()
-    encoder = make_encoder(params, clock, namespace='/pipeline', shared=shared)
-    policy = make_policy(params, clock, namespace='/pipeline', shared=shared)
+    namespace = f'/pipeline/{os.getpid()}'  # beside other runs of this user
+    encoder = make_encoder(params, clock, namespace=namespace, shared=shared)
+    policy = make_policy(params, clock, namespace=namespace, shared=shared)
     physics = World('hold', seed=seed)
     images = render(physics, seed)
     world = SharedWorld(physics, clock.mono_ns())
