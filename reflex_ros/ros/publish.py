@@ -1,6 +1,6 @@
 """Publishing that holds up neither the other threads of a process nor its control loop.
 
-A publish may stand still for a second: Fast DDS keeps a writer locked while it looks for the
+A publish may stand still for seconds: Fast DDS keeps a writer locked while it looks for the
 shared-memory port of a reader that was stopped (SIGSTOP, a debugger, a suspended container).
 rclpy waits for that with the interpreter's lock in hand, and every thread waits with it, those
 that command the arm and read its bus too. Here the message is converted with the lock, as rclpy
