@@ -165,6 +165,7 @@ class PiperDriver:
             hold = self._enabling.run(self._limits, go_on=go_on)
         else:
             hold = checks.check_pose(self._book.view().position, self._names, self._limits)
+        self._book.watch_gripper()
         self._last, self._needs_mode, self._is_enabled = hold, True, True
         self._offered = frozenset()
         return hold.copy()

@@ -56,6 +56,11 @@ FAULTS: Mapping[str, Fault] = MappingProxyType({
     'gripper_driver_hot': Fault('Gripper driver too hot.', _COOL),
     'gripper_sensor': Fault('Gripper sensor error.', 'Check the gripper cable.'),
     'gripper_error': Fault('Gripper driver error.', _CLEAR),
+    'gripper_disabled': Fault('The gripper lost its power while it was commanded.',
+                              'Secure what it holds, check its cable and load, recover.'),
+    'gripper_zero_lost': Fault('The gripper does not know its zero any more.',
+                               'Check its cable; set its zero with the vendor tool, closed; '
+                               'recover.'),
     'feedback_lost': Fault('No joint feedback for 100 ms; nothing is sent.', _WIRE),
     'status_lost': Fault('Joint feedback arrives, status frames do not.', _WIRE),
     'bus_lost': Fault('The CAN connection is closed; nothing is sent.', _WIRE),

@@ -45,6 +45,8 @@ class FeedbackView:
         angle_limits, acceleration_limits: By joint 1..6, as answered since the last ``forget``.
         gripper_range_m: Answered range, None if not answered.
         firmware: Version, '' if not answered.
+        gripper_lost: Of its power and zero bits those that fell since ``watch_gripper``, also if
+            they came back since: every command powers the gripper anew.
         foreign_ns, leader_ns: Last command frame of another sender, last leader-mode frame.
     """
 
@@ -55,6 +57,7 @@ class FeedbackView:
     gripper: wire.GripperState | None = None
     gripper_ns: int = 0
     gripper_speed_m_s: float = 0.0
+    gripper_lost: int = 0
     motors: tuple[wire.MotorState | None, ...] = (None,) * wire.JOINTS
     motors_ns: tuple[int, ...] = (0,) * wire.JOINTS
     drivers: tuple[wire.DriverState | None, ...] = (None,) * wire.JOINTS
@@ -122,6 +125,7 @@ class FeedbackBook:
         self._status_ns = 0
         self._gripper: wire.GripperState | None = None
         self._gripper_ns = 0
+        self._gripper_had = self._gripper_lost = 0
         self._openings: deque[tuple[int, float]] = deque(maxlen=_SLOPE_SAMPLES)
         self._motors: list[wire.MotorState | None] = [None] * wire.JOINTS
         self._motors_ns = [0] * wire.JOINTS
@@ -176,6 +180,13 @@ class FeedbackBook:
             self._gripper_range_m = None
             self._firmware.clear()
 
+    def watch_gripper(self) -> None:
+        """Keep from now on what the gripper loses of the power and the zero that it has."""
+        with self._lock:
+            bits = 0 if self._gripper is None else self._gripper.bits
+            self._gripper_had = bits & (wire.ENABLED_BIT | wire.HOMED_BIT)
+            self._gripper_lost = 0
+
     def silent_ids(self, now_ns: int) -> tuple[int, ...]:
         """Return the cyclic ids of which nothing came for a second; all that never came."""
         with self._lock:
@@ -197,7 +208,7 @@ class FeedbackBook:
                 joints_mdeg=self._joints, joints_ns=self._joints_ns,
                 status=self._status, status_ns=self._status_ns,
                 gripper=self._gripper, gripper_ns=self._gripper_ns,
-                gripper_speed_m_s=self._slope(),
+                gripper_speed_m_s=self._slope(), gripper_lost=self._gripper_lost,
                 motors=tuple(self._motors), motors_ns=tuple(self._motors_ns),
                 drivers=tuple(self._drivers), drivers_ns=tuple(self._drivers_ns),
                 angle_limits=dict(self._angle_limits),
@@ -228,6 +239,7 @@ class FeedbackBook:
 
     def _take_gripper(self, data: bytes, mono_ns: int, stamp_s: float) -> None:
         self._gripper, self._gripper_ns = wire.decode_gripper(data), mono_ns
+        self._gripper_lost |= self._gripper_had & ~self._gripper.bits
         self._openings.append((mono_ns, self._gripper.opening_m))
 
     def _take_motor(self, i: int, data: bytes, mono_ns: int, stamp_s: float) -> None:

@@ -71,6 +71,10 @@ def _others(view: FeedbackView, now_ns: int) -> list[str]:
 def _lost_control(view: FeedbackView) -> list[str]:
     joints = enumerate(view.enabled[:wire.JOINTS], start=1)
     found = [f'joint{i}_disabled' for i, is_on in joints if not is_on]
+    if view.gripper_lost & wire.ENABLED_BIT:
+        found.append('gripper_disabled')
+    if view.gripper_lost & wire.HOMED_BIT:
+        found.append('gripper_zero_lost')
     if view.status is not None and view.status.control_mode != wire.CONTROL_CAN:
         found.append('control_mode_lost')
     return found

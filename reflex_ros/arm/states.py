@@ -40,8 +40,6 @@ class ArmEvent(str, Enum):
     TRACK = 'track'
     """A chunk takes over: the ramp is done, or a hold without operator ends by itself."""
     HOLD = 'hold'
-    DEACTIVATE = 'deactivate'
-    """Motion is over; powered, holding, and a resume is needed."""
     FAULT = 'fault'
     RECOVER = 'recover'
     DISCONNECT = 'disconnect'
@@ -62,7 +60,6 @@ TRANSITIONS: Mapping[tuple[ArmState, ArmEvent], ArmState] = MappingProxyType({
     (_A.RAMP_IN, _E.HOLD): _A.HOLDING,
     (_A.TRACKING, _E.HOLD): _A.HOLDING,
     (_A.HOLDING, _E.HOLD): _A.HOLDING,
-    **{(state, _E.DEACTIVATE): _A.ENABLED for state in _POWERED},
     (_A.CONNECTED, _E.FAULT): _A.FAULTED,
     (_A.CHECKED, _E.FAULT): _A.FAULTED,
     **{(state, _E.FAULT): _A.FAULTED for state in _POWERED},

@@ -50,6 +50,8 @@ WATCHDOGS = (
     Watchdog('bus takes no frames (bus-off)', '5 in a row', FAULT, Cause.ARM_FAULT),
     Watchdog('emergency stop, collision, driver or gripper fault, teach or leader mode, second '
              'commander', 'as reported', FAULT, Cause.ARM_FAULT),
+    Watchdog('power of a joint or the gripper, zero of the gripper',
+             'had when enabled, lost in one frame', FAULT, Cause.ARM_FAULT),
     Watchdog('late tick', 'half a period', 'sends nothing; never caught up', Cause.TICK_LATE),
     Watchdog('ticks without a command', 'two periods, 100 ms', 'goes on from rest at the last '
              'command; after 100 ms with a new ramp', Cause.TICK_LATE),

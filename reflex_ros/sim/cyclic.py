@@ -86,5 +86,6 @@ def _gripper(firmware: Firmware) -> bytes:
     is_on = firmware.is_gripper_powered
     is_blocked = is_on and abs(firmware.gripper_target_m - opening_m) > _BLOCKED_M
     torque_mnm = min(firmware.gripper_torque_mnm, _INT16) if is_blocked else 0
-    bits = codec.HOMED_BIT | firmware.gripper_bits | (codec.POWER_BIT if is_on else 0)
+    homed = codec.HOMED_BIT if firmware.is_gripper_homed else 0
+    bits = homed | firmware.gripper_bits | (codec.POWER_BIT if is_on else 0)
     return _GRIPPER(round(opening_m * 1e6), torque_mnm, bits)

@@ -224,6 +224,8 @@ class Emulator:
             elif fault.kind is Kind.GRIPPER_FLAGS and not fault.latched:
                 firmware.gripper_bits = 0
         firmware.is_gripper_stuck = self.faults.active(Kind.GRIPPER_STUCK) is not None
+        firmware.is_gripper_homed = self.faults.active(Kind.GRIPPER_ZERO_LOSS) is None
+        firmware.feed_gripper(self.faults.active(Kind.GRIPPER_POWER_LOSS) is None)
         for joint in range(JOINTS):
             overload = self.faults.active(Kind.OVERLOAD, joint + 1)
             firmware.overload_ma[joint] = overload.current_ma if overload else 0

@@ -55,7 +55,9 @@ class Kind(str, Enum):
     error bits of 0x2A1. ``DRIVER_FLAGS``: error bits of motor drivers. ``OVERLOAD``: joints stay
     where they are with a high current. If ``lying`` the feedback claims that they follow, and the
     reference stays wrong until a reset. ``GRIPPER_FLAGS``: error bits of the gripper.
-    ``GRIPPER_STUCK``: it does not move. ``FIRMWARE``: another version is reported.
+    ``GRIPPER_STUCK``: it does not move. ``GRIPPER_POWER_LOSS``: its motor has no power and takes
+    none. ``GRIPPER_ZERO_LOSS``: it reports that it does not know its zero. ``FIRMWARE``: another
+    version is reported.
     ``SECOND_COMMANDER``: foreign command frames, which the arm obeys.
     """
 
@@ -76,6 +78,8 @@ class Kind(str, Enum):
     OVERLOAD = 'overload'
     GRIPPER_FLAGS = 'gripper_flags'
     GRIPPER_STUCK = 'gripper_stuck'
+    GRIPPER_POWER_LOSS = 'gripper_power_loss'
+    GRIPPER_ZERO_LOSS = 'gripper_zero_loss'
     FIRMWARE = 'firmware'
     SECOND_COMMANDER = 'second_commander'
 
@@ -166,6 +170,8 @@ PARAMETERS: Mapping[Kind, frozenset[str]] = MappingProxyType({
     Kind.OVERLOAD: frozenset({'joints', 'current_ma', 'lying'}),
     Kind.GRIPPER_FLAGS: frozenset({'gripper_flags', 'latched'}),
     Kind.GRIPPER_STUCK: frozenset(),
+    Kind.GRIPPER_POWER_LOSS: frozenset(),
+    Kind.GRIPPER_ZERO_LOSS: frozenset(),
     Kind.FIRMWARE: frozenset({'version'}),
     Kind.SECOND_COMMANDER: frozenset({'period_s', 'joints_deg'}),
 })

@@ -122,6 +122,8 @@ class Firmware:
         self.blocked_rad: list[float | None] = [None] * JOINTS
         """Where an overloaded joint stands and says so; None: it claims that it follows."""
         self.is_gripper_stuck = False
+        self.is_gripper_homed = True
+        self._is_gripper_fed = True
         self._slip_rad = [0.0] * JOINTS
         self.powered = [False] * JOINTS
         self.is_gripper_powered = False
@@ -188,7 +190,8 @@ class Firmware:
             else:
                 self._power_off(joint)
         if is_all:
-            self.is_gripper_powered = switch == POWER_ON and not self.is_stopped
+            self.is_gripper_powered = (
+                switch == POWER_ON and not self.is_stopped and self._is_gripper_fed)
         return True
 
     def set_mode(self, message: codec.Mode) -> None:
@@ -268,13 +271,18 @@ class Firmware:
             self.persistent_writes += 1
             self.settings.zero_gripper_m += self.reading.gripper_m
             self.reading = self._read()
-        self.is_gripper_powered = bool(message.code & 1)
+        self.is_gripper_powered = bool(message.code & 1) and self._is_gripper_fed
         if message.code & codec.CLEAR_BIT:
             self.gripper_bits = 0
         if self.is_gripper_powered:
             range_um = self.settings.gripper[1] * 1000
             self.gripper_target_m = min(max(message.opening_um, 0), range_um) * 1e-6
             self.gripper_torque_mnm = message.torque_mnm
+
+    def feed_gripper(self, is_fed: bool) -> None:
+        """Connect or cut the supply of the gripper's motor; connected, a command powers it."""
+        self._is_gripper_fed = is_fed
+        self.is_gripper_powered &= is_fed
 
     def set_zero(self, joints: range | tuple[int, ...]) -> None:
         """Make the present angle of joints (0..5) their zero."""
@@ -337,7 +345,8 @@ class Firmware:
         goal = np.array([(r if at is None else at) + z + slip for r, at, z, slip in zip(
             self._reference_rad, self.blocked_rad, settings.zero_rad, self._slip_rad,
             strict=True)])
-        opening_m = self.reading.gripper_m if self.is_gripper_stuck else self.gripper_target_m
+        is_driven = self.is_gripper_powered and not self.is_gripper_stuck
+        opening_m = self.gripper_target_m if is_driven else self.reading.gripper_m
         self._plant.command(goal, opening_m + settings.zero_gripper_m)
 
     def _read(self) -> Reading:

@@ -99,6 +99,32 @@ def test_position_velocity_and_effort_are_si():
     assert view.enabled == (False,) * 6 + (True,)
 
 
+def grip(book, bits, ms):
+    give(book, wire.Frame(0x2A8, struct.pack('>ihBB', 35_000, 0, bits, 0)), ms)
+
+
+@pytest.mark.parametrize('lost', [wire.ENABLED_BIT, wire.HOMED_BIT])
+def test_what_the_gripper_loses_for_one_frame_is_kept(lost):
+    book = FeedbackBook()
+    grip(book, 0xC0, 0)
+    book.watch_gripper()
+    assert book.view().gripper_lost == 0
+    grip(book, 0xC0 & ~lost, 5)
+    grip(book, 0xC0, 10)
+    assert book.view().gripper_lost == lost
+    book.watch_gripper()
+    assert book.view().gripper_lost == 0, 'enabled anew'
+
+
+def test_what_the_gripper_never_had_is_not_lost():
+    book = FeedbackBook()
+    book.watch_gripper()
+    grip(book, wire.ENABLED_BIT, 0)
+    book.watch_gripper()
+    grip(book, wire.ENABLED_BIT, 5)
+    assert book.view().gripper_lost == 0, 'some grippers never report a zero'
+
+
 def test_gripper_speed_is_the_slope_of_its_opening():
     book = FeedbackBook()
     for k in range(30):

@@ -53,12 +53,19 @@ def test_lost_control_counts_only_while_we_have_it(healthy, now_ns):
     assert judge(view, now_ns, has_control=False) == ()
 
 
+def test_a_gripper_that_lost_power_or_zero_is_a_fault_while_we_have_control(healthy, now_ns):
+    view = healthy(gripper_lost=wire.ENABLED_BIT)
+    assert judge(view, now_ns) == ('gripper_disabled',)
+    assert judge(healthy(gripper_lost=wire.HOMED_BIT), now_ns) == ('gripper_zero_lost',)
+    assert judge(view, now_ns, has_control=False) == ()
+
+
 def test_every_fault_that_can_occur_is_explained(healthy, now_ns):
     every = wire.DriverState(24.0, 35, 38, 0xBF)
     for code in range(1, 32):
         view = healthy(drivers=(every,) * 6, gripper=wire.GripperState(0.0, 0.0, 0x3F),
                        status=wire.Status(2, code, 1, 0, 0, 0x3F, 0x3F),
-                       foreign_ns=now_ns, leader_ns=now_ns, status_ns=1)
+                       foreign_ns=now_ns, leader_ns=now_ns, status_ns=1, gripper_lost=0xC0)
         for fault in judge(view, now_ns, is_open=False, failures=9):
             text = explain(fault)
             assert text.startswith(fault + ': ') and text.endswith('.')

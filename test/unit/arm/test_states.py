@@ -62,3 +62,19 @@ def test_faulted_arm_leaves_only_by_recover_or_disconnect():
 def test_commands_leave_only_in_powered_states():
     sending = {state.value for state in ArmState if may_send(state)}
     assert sending == {'enabled', 'ramp_in', 'tracking', 'holding'}
+
+
+def fired(root):
+    """Return the events that the bridge fires."""
+    texts = [path.read_text() for path in (root / 'reflex_ros' / 'stages').glob('*.py')]
+    return {event for event in ArmEvent
+            if any(f'fire(ArmEvent.{event.name}' in text for text in texts)}
+
+
+def test_every_event_of_the_table_is_fired(root):
+    assert fired(root) == set(ArmEvent)
+
+
+def test_every_event_of_the_table_is_fired_can_fail(tmp_path):
+    (tmp_path / 'reflex_ros' / 'stages').mkdir(parents=True)
+    assert fired(tmp_path) == set()

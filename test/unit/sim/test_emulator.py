@@ -361,6 +361,28 @@ def test_the_gripper_follows_within_its_range_while_powered(bench):
     assert not bench.last(0x2A8).bits & POWERED
 
 
+def test_a_gripper_without_supply_takes_no_power_and_stays_where_it_is(bench):
+    grip = codec.GripperTarget(60_000, 1000, 1)
+    bench.send(grip)
+    bench.arm.faults.inject(Fault(Kind.GRIPPER_POWER_LOSS, duration_s=0.2), bench.clock.mono_ns())
+    assert not bench.last(0x2A8).bits & POWERED
+    where = bench.last(0x2A8).opening_um
+    bench.send(grip)
+    bench.run(0.1)
+    assert not bench.last(0x2A8).bits & POWERED
+    assert bench.last(0x2A8).opening_um == pytest.approx(where, abs=100)
+    bench.send(grip)
+    bench.run(0.5)
+    assert bench.last(0x2A8).bits & POWERED and bench.last(0x2A8).opening_um > where + 1000
+
+
+def test_a_gripper_that_lost_its_zero_says_so_and_moves_on(bench):
+    bench.arm.faults.inject(Fault(Kind.GRIPPER_ZERO_LOSS, duration_s=0.1), bench.clock.mono_ns())
+    assert not bench.last(0x2A8).bits & codec.HOMED_BIT
+    bench.run(0.1)
+    assert bench.last(0x2A8).bits & codec.HOMED_BIT
+
+
 def test_a_gripper_without_configured_range_does_not_open():
     bench = Bench(EmulatorConfig(gripper_range_mm=0))
     bench.send(codec.GripperTarget(30_000, 1000, 1), codec.ParameterQuery(4))
