@@ -134,7 +134,7 @@ class DirectArm:
         self._own_thread()
         command = check_command(
             position, self._names, limits=self._limits, last=self._last, max_jump=self._max_jump,
-            measured=self.feedback().position,
+            measured=self._measured(),
         )
         refusal = self._refusal()
         if not refusal:
@@ -161,7 +161,7 @@ class DirectArm:
         """Return the faults in force."""
         if not self._is_connected:
             return ()
-        lost = self._clock.mono_ns() - self.feedback().mono_ns > FEEDBACK_TIMEOUT_NS
+        lost = self._clock.mono_ns() - self._feedback_ns() > FEEDBACK_TIMEOUT_NS
         return (*self._faults, 'feedback_lost') if lost else self._faults
 
     def limits(self) -> JointLimits:
@@ -175,8 +175,8 @@ class DirectArm:
 
     def stats(self) -> BusStats:
         """Return the counters."""
-        reading = self.feedback()
-        age_ns = self._clock.mono_ns() - reading.mono_ns if reading.mono_ns else -1
+        seen_ns = self._feedback_ns()
+        age_ns = self._clock.mono_ns() - seen_ns if seen_ns else -1
         return BusStats(
             is_connected=self._is_connected,
             is_shadow=self._is_shadow,
@@ -195,6 +195,18 @@ class DirectArm:
         self._silent = None
         if is_silent:
             self._silent = self.feedback()
+
+    def _feedback_ns(self) -> int:
+        """Return the instant of the newest feedback, 0 for none; as ``feedback`` says it."""
+        if not self._is_connected:
+            return 0
+        return max(1, self._clock.mono_ns()) if self._silent is None else self._silent.mono_ns
+
+    def _measured(self) -> FloatArray:
+        """Return the newest position; as ``feedback`` says it."""
+        if self._is_connected and self._silent is None:
+            return self._plant.joint_state()[0]
+        return self.feedback().position
 
     @property
     def _control_mode(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,13 @@ _POINT = np.dtype([
 when the one before it is of the same kind."""
 
 
+_TICK_HEAD = struct.Struct('<iIIB3xQH6xqqq')
+"""Header with an empty frame, number, schema version, index and times of a tick."""
+_TICK_TAIL = struct.Struct('<QQd???5xqd')
+"""What stands between the words and the arrays of a tick."""
+_pack = lru_cache(maxsize=64)(lambda layout: struct.Struct(layout).pack)
+
+
 class CdrWriter:
     """Appends little-endian CDR; padding is zero."""
 
@@ -41,11 +48,17 @@ class CdrWriter:
     def pack(self, align: int, layout: str, *values: Any) -> None:
         """Append fixed fields that are aligned at their first one alone."""
         self.align(align)
-        self._data += struct.pack(layout, *values)
+        self._data += _pack(layout)(*values)
 
     def align(self, size: int) -> None:
         """Pad to a multiple of ``size`` after the encapsulation header."""
-        self._data += b'\x00' * (-(len(self._data) - 4) % size)
+        missing = (4 - len(self._data)) % size
+        if missing:
+            self._data += bytes(missing)
+
+    def raw(self, data: bytes) -> None:
+        """Append bytes whose alignment is that of the end."""
+        self._data += data
 
     def text(self, text: str) -> None:
         """Append a string."""
@@ -55,9 +68,8 @@ class CdrWriter:
 
     def texts(self, texts: Sequence[str]) -> None:
         """Append a sequence of strings."""
-        self.pack(4, '<I', len(texts))
-        for text in texts:
-            self.text(text)
+        self.align(4)
+        self._data += _names(tuple(texts))
 
     def floats(self, values: FloatArray | None) -> None:
         """Append a sequence of float64."""
@@ -149,7 +161,27 @@ def write_joint_state(stamp_ns: int, names: Sequence[str], position: FloatArray)
     return before + struct.pack('<iI', *divmod(stamp_ns, S)) + rest + rows + b'\x00' * 8
 
 
-@cache
+@lru_cache(maxsize=64)
+def _names(names: tuple[str, ...]) -> bytes:
+    """Return a sequence of strings from an offset that 4 divides; joints and cameras recur."""
+    out = CdrWriter()
+    out.pack(4, '<I', len(names))
+    for name in names:
+        out.text(name)
+    return out.bytes()[4:]
+
+
+@lru_cache(maxsize=1024)
+def _words(verdict: str, cause: str, arm_state: str) -> bytes:
+    """Return the words of a tick from an offset that 8 divides up to the next such one."""
+    out = CdrWriter()
+    for word in (verdict, cause, arm_state):
+        out.text(word)
+    out.align(8)
+    return out.bytes()[4:]
+
+
+@lru_cache(maxsize=64)
 def _joint_names(names: tuple[str, ...], count: int) -> bytes:
     """Return what stands between stamp and positions of a ``JointState``; always the same."""
     out = CdrWriter()
@@ -200,13 +232,12 @@ def _status(out: CdrWriter, status: StageStatus) -> None:
 
 
 def _tick(out: CdrWriter, tick: ControlTick) -> None:
-    out.head(tick.stamp_ns, tick.number)
-    out.pack(8, '<qqq', tick.index, tick.due_ns, tick.late_ns)
-    for word in (tick.verdict, tick.cause, tick.arm_state):
-        out.text(word.value)
-    out.pack(8, '<QQd???', tick.epoch, tick.chunk_id, tick.row, tick.is_sent, tick.in_motion,
-             tick.is_covered)
-    out.pack(8, '<qd', tick.observation_age_ns, tick.tracking_error)
+    out.raw(_TICK_HEAD.pack(*divmod(tick.stamp_ns, S), 1, 0, tick.number, SCHEMA_VERSION,
+                            tick.index, tick.due_ns, tick.late_ns))
+    out.raw(_words(tick.verdict.value, tick.cause.value, tick.arm_state.value))
+    out.raw(_TICK_TAIL.pack(
+        tick.epoch, tick.chunk_id, tick.row, tick.is_sent, tick.in_motion, tick.is_covered,
+        tick.observation_age_ns, tick.tracking_error))
     for values in (tick.setpoint, tick.command, tick.measured):
         out.floats(values)
 

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,12 @@ def typestore_of(definitions: Iterable[tuple[str, str]]) -> Any:
     Raises:
         ConfigError: A text is no ``.msg`` definition.
     """
+    return _typestore(tuple(definitions))
+
+
+@lru_cache(maxsize=32)
+def _typestore(definitions: tuple[tuple[str, str], ...]) -> Any:
+    """Return a store; nobody writes to it, and making one takes longer than a short bag."""
     store = get_typestore(Stores.EMPTY)
     for name, text in definitions:
         try:

@@ -34,10 +34,10 @@ class DelayEstimator:
         _require('window', window, window >= 1, '>= 1 (samples)')
         _require('quantile', quantile, 0.0 < quantile <= 1.0, 'in (0, 1]')
         _require('warmup', warmup, warmup >= 0, '>= 0 (samples)')
-        self._initial_ns = initial_ns
         self._quantile = quantile
         self._warmup_left = warmup
         self._window: deque[int] = deque(maxlen=window)
+        self._value_ns = initial_ns
         self._refused = 0
 
     def add(self, sample_ns: int) -> None:
@@ -48,14 +48,13 @@ class DelayEstimator:
             self._warmup_left -= 1
         else:
             self._window.append(sample_ns)
+            rank = ceil(self._quantile * len(self._window) - 1e-9)
+            self._value_ns = sorted(self._window)[max(1, rank) - 1]
 
     @property
     def value_ns(self) -> int:
         """Return the estimate: the smallest sample that the wanted share does not exceed."""
-        if not self._window:
-            return self._initial_ns
-        rank = ceil(self._quantile * len(self._window) - 1e-9)
-        return sorted(self._window)[max(1, rank) - 1]
+        return self._value_ns
 
     @property
     def samples(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -63,7 +64,14 @@ def gripper_columns(joints: int) -> FloatArray:
 
 def revolute(joints: int) -> npt.NDArray[np.bool_]:
     """Return which columns are angles, ``bool[joints]``: all but the grippers."""
-    return np.asarray(gripper_columns(joints) == 0.0)
+    return _revolute(joints)
+
+
+@cache
+def _revolute(joints: int) -> npt.NDArray[np.bool_]:
+    columns = np.asarray(gripper_columns(joints) == 0.0)
+    columns.flags.writeable = False
+    return columns
 
 
 class SetpointPath:

@@ -189,7 +189,7 @@ class PolicyStage:
         A value that is not in the future means: step now.
         """
         block = self._block
-        if block is None or self._states.at(block.stamp_ns) is None:
+        if block is None or not len(self._states):
             return None
         return inference_due_at(
             self._plan, switches=self._config.switches,

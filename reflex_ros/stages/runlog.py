@@ -29,12 +29,16 @@ class RunLog:
     tasks: list[Task] = field(default_factory=list)
     chunks: list[ActionChunk] = field(default_factory=list)
     blocks: list[KvBlock] = field(default_factory=list)
+    _by_type: dict[type, list[Any]] = field(init=False, repr=False)
 
-    def add(self, value: object) -> None:
-        """Append a published value to the list of its type."""
-        by_type: dict[type, list[Any]] = {
+    def __post_init__(self) -> None:
+        """Note which list takes which type."""
+        self._by_type = {
             ControlTick: self.ticks, ChunkTrace: self.traces, StallEvent: self.stalls,
             SimTruth: self.truths, Plan: self.plans, Task: self.tasks,
             ActionChunk: self.chunks, KvBlock: self.blocks,
         }
-        by_type[type(value)].append(value)
+
+    def add(self, value: object) -> None:
+        """Append a published value to the list of its type."""
+        self._by_type[type(value)].append(value)

@@ -23,6 +23,10 @@ class StateBuffer:
     def __init__(self) -> None:
         self._states: deque[tuple[int, FloatArray]] = deque(maxlen=STATES_KEPT)
 
+    def __len__(self) -> int:
+        """Return the number of states."""
+        return len(self._states)
+
     def add(self, stamp_ns: int, position: FloatArray) -> None:
         """Take one state; a stamp that is not newer than the last is ignored, and so is nan."""
         if not np.isfinite(position).all():
@@ -35,14 +39,12 @@ class StateBuffer:
 
     def at(self, stamp_ns: int) -> FloatArray | None:
         """Return ``float64[J]`` at ``stamp_ns``, linear between samples, clamped outside."""
-        if not self._states:
-            return None
-        before = self._states[0]
-        for sample in self._states:
-            if sample[0] >= stamp_ns:
-                return _between(before, sample, stamp_ns)
-            before = sample
-        return before[1]
+        after = None
+        for sample in reversed(self._states):  # what is asked for is recent
+            if sample[0] < stamp_ns:
+                return sample[1] if after is None else _between(sample, after, stamp_ns)
+            after = sample
+        return None if after is None else after[1]
 
 
 def _between(a: tuple[int, FloatArray], b: tuple[int, FloatArray], stamp_ns: int) -> FloatArray:
@@ -87,7 +89,7 @@ class StateGuess:
 
     def has_state(self) -> bool:
         """Return whether the arm has said where it is."""
-        return self._states.at(0) is not None
+        return len(self._states) > 0
 
     def at(self, stamp_ns: int, epoch: int) -> tuple[StateSource, int, FloatArray] | None:
         """Return source, instant (ROS time) and ``float64[J]`` for frames of ``stamp_ns``.

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reflex_ros.core.cause import ChunkFacts, NodeFacts, TickFacts, decide, is_in_motion, is_live
+from reflex_ros.core.cause import (
+    CauseBounds,
+    ChunkFacts,
+    NodeFacts,
+    TickFacts,
+    decide,
+    is_in_motion,
+    is_live,
+)
 from reflex_ros.core.clock import MS
 from reflex_ros.core.interpolate import revolute
 from reflex_ros.core.types import ArmState, ControlTick, Plan
@@ -79,6 +87,7 @@ class TickBook:
     def __init__(self, config: BridgeConfig, ledger: LedgerWriter | None) -> None:
         self._config = config
         self._ledger = ledger
+        self._bounds = config.bounds
         self._number = 0
         self._is_shadow = False
         self.restart(None, is_shadow=False)
@@ -259,8 +268,14 @@ class TickBook:
             delta_ns=at.delta_ns, encode_ns=ENCODE_NS, last_chunk_ns=self._last_chunk_ns,
             last_accept_ns=self._last_accept_ns, last_reject_ns=self._last_reject_ns,
             encoder=at.encoder, policy=at.policy,
-            bounds=replace(self._config.bounds, max_age_ns=at.max_age_ns),
+            bounds=self._bounds_of(at.max_age_ns),
         )
+
+    def _bounds_of(self, max_age_ns: int) -> CauseBounds:
+        """Return the bounds with an age; it changes no more often than chunks come."""
+        if self._bounds.max_age_ns != max_age_ns:
+            self._bounds = replace(self._bounds, max_age_ns=max_age_ns)
+        return self._bounds
 
 
 def plan_of(at: Situation, book: TickBook, follower: Follower, reading: ArmFeedback, *,
