@@ -1,4 +1,8 @@
-"""Budgets: what a run may cost at most, from a YAML file."""
+"""Budgets: what a run may cost at most, from a YAML file.
+
+Every budget must be able to fail: a bound that no run can exceed, growth without a run to grow
+from, and figures that no report has are errors.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
-from reflex_ros.analysis.figures import MEANINGS, meaning
-from reflex_ros.analysis.intervals import Estimate
+from reflex_ros.analysis.figures import MEANINGS, START, meaning
+from reflex_ros.analysis.intervals import NOTHING, Estimate
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.yaml_text import parse_yaml
 
-_STAGE = ('_p50_ms', '_p95_ms')
+STAGES = ('instruction', 'encode', 'vision', 'prefix', 'publish', 'stage_copy', 'denoise',
+          'decode', 'delay_pad')
+"""Stages that a chunk may tell of; each has two figures."""
+FIGURES = (*MEANINGS, *(f'{stage}_{share}_ms' for stage in STAGES for share in ('p50', 'p95')))
+"""Names that a budget may have."""
+REACH = MappingProxyType({'share': 1.0, 'deg': 360.0})
+"""Least bounds that no run can exceed, by unit."""
 _KEYS = ('max', 'worse_by')
 
 
@@ -78,8 +89,8 @@ def load_budgets(path: Path | str) -> tuple[Budget, ...]:
 
 
 def _budget(path: Path | str, name: Any, value: Any) -> Budget:
-    if name not in MEANINGS and not (isinstance(name, str) and name.endswith(_STAGE)):
-        near = difflib.get_close_matches(str(name), MEANINGS, n=1, cutoff=0.0)
+    if name not in FIGURES:
+        near = difflib.get_close_matches(str(name), FIGURES, n=1, cutoff=0.0)
         raise ConfigError(
             f'budget {name} of {path} is unknown: expected a figure of reflex-ros report. '
             f'Did you mean {near[0]}?'
@@ -92,28 +103,58 @@ def _budget(path: Path | str, name: Any, value: Any) -> Budget:
             f'budget {name} of {path} is wrong: got {value!r}, expected a number >= 0 '
             f'({meaning(name).unit}), or a mapping with {" or ".join(_KEYS)}. Correct it.'
         )
+    unit, reach = meaning(name).unit, REACH.get(meaning(name).unit, math.inf)
+    if max(bounds.values()) >= reach:
+        raise ConfigError(
+            f'budget {name} of {path} can never fail: got {value!r}, expected numbers below '
+            f'{reach:g} ({unit}). Lower them.'
+        )
     return Budget(name, bounds.get('max'), bounds.get('worse_by'))
+
+
+def require_baseline(budgets: Sequence[Budget], runs: int) -> None:
+    """Refuse budgets of growth where there is no run to grow from.
+
+    Raises:
+        ConfigError: Names them; there are fewer than two runs.
+    """
+    growing = [budget.figure for budget in budgets if budget.worse_by is not None]
+    if growing and runs < 2:
+        raise ConfigError(
+            f'budgets of {", ".join(growing)} cannot be judged: got worse_by and {runs} run, '
+            'expected a baseline before it. Name one, or give max alone.'
+        )
 
 
 def judge(budgets: Sequence[Budget], figures: Mapping[str, Estimate],
           baseline: Mapping[str, Estimate] | None = None) -> tuple[Judged, ...]:
     """Return what a run makes of its budgets; a figure without samples does not meet one.
 
+    A run that never tracked meets none: what did not move costs nothing.
+
     Args:
         budgets: The budgets. ``figures``: those of the run.
-        baseline: Figures that ``worse_by`` is measured from; without, it is not judged.
+        baseline: Figures that ``worse_by`` is measured from.
+
+    Raises:
+        ConfigError: A budget is of growth, and there is no baseline.
     """
-    return tuple(_judge(b, figures.get(b.figure), (baseline or {}).get(b.figure))
-                 for b in budgets)
+    require_baseline(budgets, 1 if baseline is None else 2)
+    if not figures.get(START, NOTHING).is_measured:
+        return tuple(Judged(b, figures.get(b.figure, NOTHING), 'the arm never followed a plan')
+                     for b in budgets)
+    return tuple(_judge(b, figures.get(b.figure, NOTHING),
+                        (baseline or {}).get(b.figure, NOTHING)) for b in budgets)
 
 
-def _judge(budget: Budget, found: Estimate | None, baseline: Estimate | None) -> Judged:
-    if found is None or not found.is_measured:
-        missing = Estimate(math.nan, -math.inf, math.inf, 0)
-        return Judged(budget, found or missing, 'no samples: it was not measured')
+def _judge(budget: Budget, found: Estimate, baseline: Estimate) -> Judged:
+    if not found.is_measured:
+        return Judged(budget, found, 'no samples: it was not measured')
     if budget.at_most is not None and found.value > budget.at_most:
         return Judged(budget, found, f'{found.value:.4g} is above {budget.at_most:.4g}')
-    if budget.worse_by is not None and baseline is not None and baseline.is_measured:
+    if budget.worse_by is not None:
+        if not baseline.is_measured:
+            return Judged(budget, found, 'the baseline has no samples of it to grow from')
         growth = found.value - baseline.value
         if growth > budget.worse_by:
             return Judged(budget, found, f'{found.value:.4g} is {growth:.4g} above the '

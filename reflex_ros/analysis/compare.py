@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from reflex_ros.analysis.figures import Analysis, analyse
+from reflex_ros.analysis.figures import START, Analysis, analyse
 from reflex_ros.analysis.intervals import Estimate, difference
 from reflex_ros.core.errors import ConfigError
 
@@ -21,7 +21,7 @@ WIDEN = 1.6
 """Factor on the intervals of differences: some twenty five figures are compared at once, and all
 together are to err in one of twenty comparisons (3.1 instead of 1.96 standard errors)."""
 KIND = 'reflex_ros.report'
-SCHEMA = 1
+SCHEMA = 2
 
 BETTER, WORSE, SAME, UNKNOWN = 'better', 'worse', 'same', 'unknown'
 
@@ -34,6 +34,7 @@ class Subject:
         name: Where it came from. ``figures``: all of them.
         facts: Mode, policy and what else describes it. ``faults``: stalls by cause.
         notes: What is missing in it.
+        never_tracked: Why the arm never followed a plan, '' if it did.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Subject:
     facts: Mapping[str, Any] = field(default_factory=dict)
     faults: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    never_tracked: str = ''
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,13 @@ def subject_of(analysis: Analysis, name: str) -> Subject:
     facts = {'mode': settings.get('chunk.mode'), 'policy': settings.get('policy.name'),
              'duration_s': round(analysis.run.duration_s, 3), 'ticks': analysis.summary.ticks}
     return Subject(name, analysis.figures, MappingProxyType(facts),
-                   MappingProxyType(analysis.faults), analysis.notes)
+                   MappingProxyType(analysis.faults), analysis.notes, why_not(analysis))
+
+
+def why_not(analysis: Analysis) -> str:
+    """Return the cause for which the arm never followed a plan, '' if it did."""
+    stall = analysis.never_tracked
+    return '' if stall is None else stall.cause.value
 
 
 def _from_json(path: Path) -> Subject:
@@ -104,13 +112,14 @@ def _from_json(path: Path) -> Subject:
         figures = {name: _estimate(entry) for name, entry in document['figures'].items()}
         faults = {str(k): int(v) for k, v in document['faults'].items()}
         facts, notes = dict(document['facts']), tuple(map(str, document['notes']))
+        never = str(document['never_tracked'])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f'report {path} is damaged: got {error!r}, expected the keys of reflex-ros report '
             '--json. Write it again.'
         ) from error
     return Subject(str(path), MappingProxyType(figures), MappingProxyType(facts),
-                   MappingProxyType(faults), notes)
+                   MappingProxyType(faults), notes, never)
 
 
 def _estimate(entry: Mapping[str, Any]) -> Estimate:
@@ -146,9 +155,17 @@ def _change(new: Estimate, old: Estimate) -> Change:
 
 def verdict(rows: Sequence[Row], at: int) -> str:
     """Return in words how run ``at`` (1 = the second) stands against the baseline."""
+    still = [name for name, run in (('the baseline', 0), ('this run', at))
+             if not _has_moved(rows, run)]
+    if still:
+        return f'not comparable: the arm of {" and ".join(still)} never followed a plan'
     parts = []
     for kind in (WORSE, BETTER):
         names = [row.figure for row in rows if row.changes[at - 1].verdict == kind]
         if names:
             parts.append(f'{kind}: {", ".join(names)}')
     return '; '.join(parts) or 'no figure differs beyond chance'
+
+
+def _has_moved(rows: Sequence[Row], at: int) -> bool:
+    return all(row.found[at].is_measured for row in rows if row.figure == START)

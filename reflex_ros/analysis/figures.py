@@ -14,6 +14,7 @@ import numpy.typing as npt
 from reflex_ros.analysis.cameras import Camera, cameras_of, skews_ms
 from reflex_ros.analysis.collect import JOINTS, unnumbered_missing
 from reflex_ros.analysis.intervals import (
+    NOTHING,
     Estimate,
     clustered,
     exact,
@@ -37,6 +38,7 @@ from reflex_ros.core.summary import LedgerSummary, samples, summarise
 from reflex_ros.core.types import ArmState, Cause, Fate, Verdict
 
 SHARE, COUNT = 'share', 'count'
+START = 'start_s'
 _NONE = CAUSE_CODES.index(Cause.NONE)
 
 
@@ -49,6 +51,7 @@ class Meaning:
 
 
 MEANINGS = MappingProxyType({
+    START: Meaning('s', 'first tick to the first that followed a plan; none if none did'),
     'stall_ratio': Meaning(SHARE, 'ticks in motion that no live chunk covered'),
     'stalled_chunks': Meaning(SHARE, 'chunk changes with such a tick'),
     'uncovered_share': Meaning(SHARE, 'inference time that no plan covered'),
@@ -115,8 +118,13 @@ class Analysis:
     @property
     def faults(self) -> dict[str, int]:
         """Stalls and stops that nobody asked for, by cause; the most frequent first."""
-        causes = [stall.cause.value for stall in self.stalls if stall.is_fault]
-        return {c: causes.count(c) for c in sorted(set(causes), key=lambda c: -causes.count(c))}
+        names = [name for stall in self.stalls for name in stall.fault_names]
+        return {n: names.count(n) for n in sorted(set(names), key=lambda n: -names.count(n))}
+
+    @property
+    def never_tracked(self) -> Stall | None:
+        """The whole run as one stall if the arm never followed a plan, else None."""
+        return next((stall for stall in self.stalls if stall.is_never_tracked), None)
 
 
 def analyse(path: Path | str) -> Analysis:
@@ -153,6 +161,7 @@ def _figures(run: RecordedRun, summary: LedgerSummary, stalls: Iterable[Stall],
     times = samples(run.records, run.traces, events=run.events)
     window = _window(run.records)
     figures = {
+        START: _start(run, window),
         **_liveness(run, summary, window),
         **_both('reaction', times[summary.reaction_name]),
         **_both('observation_to_command', times['observation_to_command']),
@@ -181,6 +190,13 @@ def _window(records: RecordArray) -> RecordArray:
     """Return the records from the first ``tracking`` tick on."""
     tracking = records['arm_state'] == ARM_STATE_CODES.index(ArmState.TRACKING)
     return records[int(np.argmax(tracking)) if tracking.any() else len(records):]
+
+
+def _start(run: RecordedRun, window: RecordArray) -> Estimate:
+    """Return how long the arm did not track at first; it happened once, so without interval."""
+    if not len(window):
+        return NOTHING
+    return greatest([(int(window['due_ns'][0]) - int(run.records['due_ns'][0])) / S])
 
 
 def _liveness(run: RecordedRun, summary: LedgerSummary,

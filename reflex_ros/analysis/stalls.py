@@ -5,8 +5,9 @@ The cause is the bridge's, decided at the tick; nothing here relabels it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,11 @@ EXPECTED = frozenset({Cause.OPERATOR, Cause.INSTRUCTION, Cause.SYNC_WAIT, Cause.
                       Cause.LIMIT, Cause.NONE})
 """Causes that somebody asked for or that a mode is made of; every other one is a fault."""
 _FAULT_CODES = tuple(i for i, cause in enumerate(CAUSE_CODES) if cause not in EXPECTED)
+LONG_START_NS = 5 * S
+"""A start that a fault delays longer is a fault; nodes that find each other take less."""
 LEAST_WAIT_MS = 0.5
+NEVER_TRACKED = 'never_tracked'
+"""Name among the faults of a run in which the arm never followed a plan."""
 MOST_REJECTED = 2
 ONSET_TICKS = 10
 
@@ -66,6 +71,9 @@ class Chain:
 class Stall:
     """Ticks in a row that no live chunk covered, or that a fault held or stopped all the same.
 
+    Also the time before the first ``tracking`` tick, where the arm never tracked or a fault kept
+    it from doing so for long.
+
     Attributes:
         number: From 1. ``first_index``: index of its first tick.
         start_s, duration_ms: Since the first record; length. ``stamp_ns``: its start, ROS time.
@@ -76,7 +84,9 @@ class Stall:
         text: What the bridge said, '' if its event was not recorded.
         ended_by: Chunk that ended it, 0 if none.
         chains: Those of the chunks that were refused meanwhile, and of the one that ended it.
-        statuses: What encoder and policy said last before it began.
+        statuses: What encoder and policy said last before it began; of a start before it ended.
+        arm_states: Ticks of each state of the arm, for a start alone. ``chunks``: chunks that
+            came meanwhile, by fate, for a start alone.
     """
 
     number: int
@@ -94,27 +104,83 @@ class Stall:
     ended_by: int
     chains: tuple[Chain, ...]
     statuses: tuple[Status, ...]
+    arm_states: dict[str, int] = field(default_factory=dict)
+    chunks: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_start(self) -> bool:
+        """Whether it is the time before the first ``tracking`` tick."""
+        return bool(self.arm_states)
+
+    @property
+    def is_never_tracked(self) -> bool:
+        """Whether the arm did not follow any plan in the whole run."""
+        return self.is_start and self.lasted
 
     @property
     def kind(self) -> str:
-        """``stop``: nothing was sent; ``hold``: held although a chunk was live; else ``stall``."""
+        """``stop``: nothing was sent; ``hold``: held although a chunk was live; else ``stall``.
+
+        ``start``: before the arm first tracked.
+        """
+        if self.is_start:
+            return 'start'
         if self.is_stop:
             return 'stop'
         return 'stall' if self.stalled_ticks else 'hold'
 
     @property
     def is_fault(self) -> bool:
-        """Whether its cause is one that nobody asked for."""
-        return self.cause not in EXPECTED
+        """Whether its cause is one that nobody asked for, or the arm never tracked."""
+        return self.is_never_tracked or self.cause not in EXPECTED
+
+    @property
+    def fault_names(self) -> tuple[str, ...]:
+        """Under which names it counts among the faults; () if it is none."""
+        names = (NEVER_TRACKED,) if self.is_never_tracked else ()
+        return names if self.cause in EXPECTED else (*names, self.cause.value)
 
 
 def find_stalls(run: RecordedRun) -> tuple[Stall, ...]:
-    """Return the stalls, stops and holds of a run since its first ``tracking`` tick."""
+    """Return a start that failed, then the stalls, stops and holds after it."""
     stalled = _is_stalled(run.records)
-    found: list[Stall] = []
+    found: list[Stall] = list(_start(run))
     for first, last in _with_onsets(_runs(_kinds(run.records, stalled))):
         found.append(_stall(run, first, last, stalled=stalled, number=len(found) + 1))
     return tuple(found)
+
+
+def _start(run: RecordedRun) -> Iterator[Stall]:
+    """Yield the time before the first ``tracking`` tick if the arm never tracked, or late."""
+    before = int(np.argmax(since)) if (since := _since_tracking(run.records)).any() else len(since)
+    part = run.records[:before]
+    is_fault = np.isin(part['cause'], _FAULT_CODES)
+    fault_ns = int(part['count'][is_fault].sum()) * run.period_ns
+    is_lasting = before == len(run.records)
+    if not before or not (is_lasting or fault_ns > LONG_START_NS):
+        return
+    stall = _stall(run, 0, before - 1, stalled=np.zeros(len(since), bool), number=1)
+    weights = np.bincount(part['arm_state'], weights=part['count'],
+                          minlength=len(ARM_STATE_CODES))
+    states = {ARM_STATE_CODES[i].value: int(weights[i]) for i in np.flatnonzero(weights)}
+    end_ns = int(part['stamp_ns'][-1])
+    came = [t for t in run.traces if t.stamp_ns <= end_ns]
+    refused = [t for t in came if t.fate is Fate.REJECTED]
+    fates = Counter(t.fate.value for t in came)
+    start_ns, offset_ns = int(part['due_ns'][0]), run.offset_ns
+    ending = stall.chains[-1:] if stall.ended_by else ()
+    yield replace(
+        stall, arm_states=states, chunks=dict(fates), cause=_cause_of(part, is_lasting=is_lasting),
+        statuses=_before(run.recorded.statuses, end_ns),
+        chains=(*(_chain(t, start_ns, offset_ns) for t in refused[-MOST_REJECTED:]), *ending))
+
+
+def _cause_of(part: RecordArray, *, is_lasting: bool) -> Cause:
+    """Return the cause of most ticks; of a late start that of most ticks with a fault."""
+    weights = np.bincount(part['cause'], weights=part['count'], minlength=len(CAUSE_CODES))
+    if not is_lasting:
+        weights[[i for i in range(len(CAUSE_CODES)) if i not in _FAULT_CODES]] = 0
+    return CAUSE_CODES[int(weights.argmax())]
 
 
 def _since_tracking(records: RecordArray) -> npt.NDArray[np.bool_]:

@@ -1,7 +1,7 @@
 """Compare recorded runs, and judge them by budgets: exit code 5 if one is not met.
 
 Each RUN is a bag, a run folder, or the JSON that reflex-ros report wrote. The first one is the
-baseline; budgets judge the others, or the only one.
+baseline; budgets judge the others, or the only one. A run whose arm never followed a plan fails.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparison and return whether the budgets are met."""
-    from reflex_ros.analysis.budgets import judge, load_budgets
+    from reflex_ros.analysis.budgets import judge, load_budgets, require_baseline
     from reflex_ros.analysis.compare import compare, load_subject
     from reflex_ros.core.files import write_text
     from reflex_ros.report import comparison
 
     budgets = load_budgets(options.budgets) if options.budgets else ()
+    require_baseline(budgets, len(options.run))
     subjects = [load_subject(path) for path in options.run]
     rows = compare(subjects)
     judged = [(subject.name, judge(budgets, subject.figures,
@@ -45,4 +46,5 @@ def run(options: argparse.Namespace) -> int:
     if options.badge:
         write_text(options.badge, comparison.to_badge(judged))
     is_met = all(j.is_met for _, results in judged for j in results)
+    is_met = is_met and not any(subject.never_tracked for subject in subjects)
     return EXIT_DONE if is_met else EXIT_BUDGET

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from textwrap import wrap
 
+from reflex_ros.analysis.compare import why_not
 from reflex_ros.analysis.figures import Analysis
 from reflex_ros.report.summary import summarise_run
 from reflex_ros.report.table import WIDTH, Style, format_table
-from reflex_ros.report.words import faults_text, lost_text, named_figures, sentence
+from reflex_ros.report.words import lost_text, named_figures, outcome, sentence
 
 MOST_STALLS = 8
 
@@ -25,7 +26,7 @@ def format_findings(analysis: Analysis, *, style: Style | None = None) -> str:
     style = style or Style.of(sys.stdout)
     sections = (
         ('Figures, 95 % intervals in brackets', _figures(analysis)),
-        (f'Faults: {faults_text(analysis.faults)}', _stalls(analysis)),
+        (f'Faults: {outcome(why_not(analysis), analysis.faults)}', _stalls(analysis)),
         ('Missing', _missing(analysis)),
     )
     return '\n\n'.join('\n'.join((style.paint(title, 'bold'), *lines))

@@ -12,7 +12,7 @@ from reflex_ros.analysis.compare import BETTER, WORSE, Row, Subject, verdict
 from reflex_ros.analysis.figures import meaning
 from reflex_ros.analysis.intervals import Estimate
 from reflex_ros.report.document import estimate_entry
-from reflex_ros.report.words import faults_text, figure, interval
+from reflex_ros.report.words import figure, interval, outcome
 
 SIGNS = ((BETTER, 'better'), (WORSE, 'WORSE'))
 Verdicts = Sequence[tuple[str, Sequence[Judged]]]
@@ -22,8 +22,8 @@ Verdicts = Sequence[tuple[str, Sequence[Judged]]]
 def to_text(subjects: Sequence[Subject], rows: Sequence[Row], judged: Verdicts) -> str:
     """Return the comparison for a terminal."""
     names = [chr(ord('A') + i) if i < 26 else f'run{i}' for i in range(len(subjects))]
-    lines = [f'{name}  {s.name}: {faults_text(s.faults)}' for name, s in
-             zip(names, subjects, strict=True)]
+    lines = [f'{name}  {s.name}: {outcome(s.never_tracked, s.faults)}'
+             for name, s in zip(names, subjects, strict=True)]
     lines += ['', f'{"figure":<31}' + ''.join(f'{name:<36}' for name in names).rstrip()]
     for row in rows:
         cells = [_cell(row, i) for i in range(len(subjects))]
@@ -40,7 +40,8 @@ def to_markdown(subjects: Sequence[Subject], rows: Sequence[Row], judged: Verdic
     lines = [_row(head), _row(['---'] * len(head))]
     lines += [_row([f'`{row.figure}`', *(_escape(_cell(row, i)) for i in range(len(subjects)))])
               for row in rows if any(e.is_measured for e in row.found)]
-    lines.append(_row(['faults', *(_escape(faults_text(s.faults)) for s in subjects)]))
+    lines.append(_row(['faults', *(
+        _escape(outcome(s.never_tracked, s.faults)) for s in subjects)]))
     for at in range(1, len(subjects)):
         lines += ['', f'**{_escape(subjects[at].name)}** against '
                       f'{_escape(subjects[0].name)}: {verdict(rows, at)}.']
@@ -57,9 +58,9 @@ def to_markdown(subjects: Sequence[Subject], rows: Sequence[Row], judged: Verdic
 def to_json(subjects: Sequence[Subject], rows: Sequence[Row], judged: Verdicts) -> str:
     """Return the comparison for machines."""
     document: dict[str, Any] = {
-        'kind': 'reflex_ros.comparison', 'schema': 1,
+        'kind': 'reflex_ros.comparison', 'schema': 2,
         'runs': [{'name': s.name, 'facts': dict(s.facts), 'faults': dict(s.faults),
-                  'notes': list(s.notes)} for s in subjects],
+                  'notes': list(s.notes), 'never_tracked': s.never_tracked} for s in subjects],
         'figures': {row.figure: {
             'runs': [estimate_entry(e, meaning(row.figure).unit) for e in row.found],
             'changes': [{'low': _finite(c.low), 'high': _finite(c.high), 'verdict': c.verdict}

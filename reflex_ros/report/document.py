@@ -32,7 +32,7 @@ def document(analysis: Analysis) -> dict[str, Any]:
         'unanswered_events': summary.unanswered_events,
         'figures': {name: estimate_entry(e, meaning(name).unit)
                     for name, e in analysis.figures.items()},
-        'faults': analysis.faults,
+        'faults': analysis.faults, 'never_tracked': subject.never_tracked,
         'stalls': [stall_entry(stall) for stall in analysis.stalls],
         'cameras': [
             {'name': c.name, 'seen_by': c.seen_by, 'frames': c.frames,
@@ -64,6 +64,7 @@ def stall_entry(stall: Stall) -> dict[str, Any]:
         'is_fault': stall.is_fault, 'first_index': stall.first_index,
         'start_s': round(stall.start_s, 6), 'duration_ms': round(stall.duration_ms, 3),
         'ticks': stall.ticks, 'stalled_ticks': stall.stalled_ticks, 'causes': stall.causes,
+        'arm_states': stall.arm_states, 'chunks': stall.chunks,
         'sentence': sentence(stall),
         'chains': [
             {'chunk_id': chain.chunk_id, 'fate': chain.fate, 'text': chain.text, 'steps': [

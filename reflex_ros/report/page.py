@@ -8,6 +8,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
+from reflex_ros.analysis.compare import why_not
 from reflex_ros.analysis.figures import MEANINGS, Analysis
 from reflex_ros.analysis.stalls import Chain, Stall
 from reflex_ros.report.document import document
@@ -15,11 +16,11 @@ from reflex_ros.report.page_frames import Shot, shots_of
 from reflex_ros.report.series import series
 from reflex_ros.report.words import (
     duration,
-    faults_text,
     figure,
     interval,
     lost_text,
     named_figures,
+    outcome,
     sentence,
 )
 
@@ -72,12 +73,25 @@ def _facts(analysis: Analysis, facts: dict) -> str:
         facts['source'], f'{about["duration_s"]:.1f} s',
         f'{facts["ticks"]} control ticks at {rate:.0f} Hz, from the {about["ticks_from"]}',
         f'{about["execute_steps"]} steps a chunk' if about['execute_steps'] else '',
-        faults_text(analysis.faults),
+        outcome(why_not(analysis), analysis.faults),
     ]
     return ' · '.join(escape(part) for part in parts if part)
 
 
 def _notes(analysis: Analysis) -> str:
+    return _never(analysis) + _missing(analysis)
+
+
+def _never(analysis: Analysis) -> str:
+    """Return what happened instead where the arm never followed a plan."""
+    stall = analysis.never_tracked
+    if stall is None:
+        return ''
+    return (f'<section id="never" class="warn"><h2>The arm never followed a plan</h2>'
+            f'<p>{escape(sentence(stall))}</p></section>')
+
+
+def _missing(analysis: Analysis) -> str:
     if not analysis.notes:
         return ''
     items = ''.join(f'<li>{escape(note)}</li>' for note in analysis.notes)

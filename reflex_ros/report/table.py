@@ -103,9 +103,17 @@ def _ratios(summary: Mapping[str, Any], style: Style) -> list[str]:
         ('stalled chunks', summary['stalled_chunks'], 'of chunk changes had to be waited for'),
         ('uncovered share', summary['uncovered_share'], 'of inference time had no plan to run'),
     )
-    return [style.paint('How live it was', 'bold')] + [
+    lines = [style.paint('How live it was', 'bold')] + [
         f'  {name:<16}{_percent(share):>8}  {text}' for name, share, text in rows
     ]
+    return lines if summary['stall_ratio'] is not None else [*lines, _never(summary)]
+
+
+def _never(summary: Mapping[str, Any]) -> str:
+    """Return that no tick was in motion, and the cause of most of them."""
+    causes = {name: n for name, n in summary['causes'].items() if n and name != 'none'}
+    why = f': {max(causes, key=lambda name: causes[name])}' if causes else ''
+    return f'  The arm never followed a plan{why}.'
 
 
 def _times(summary: Mapping[str, Any], style: Style) -> list[str]:

@@ -9,7 +9,7 @@ from reflex_ros.analysis.collect import Status
 from reflex_ros.analysis.figures import Analysis, Lost, meaning
 from reflex_ros.analysis.intervals import Estimate
 from reflex_ros.analysis.numbers import spell
-from reflex_ros.analysis.stalls import Chain, Stall
+from reflex_ros.analysis.stalls import NEVER_TRACKED, Chain, Stall
 from reflex_ros.core.cause import CauseBounds
 from reflex_ros.core.clock import MS
 from reflex_ros.stages.accounts import EXPLANATIONS
@@ -18,22 +18,33 @@ BOUNDS = CauseBounds()
 WHAT = MappingProxyType({
     'stall': 'no live chunk covered the arm', 'stop': 'nothing was sent to the arm',
     'hold': 'the arm was held although a chunk was live',
+    'start': 'the arm did not begin to follow a plan',
 })
 
 
 def sentence(stall: Stall) -> str:
     """Return what happened, why, and how it ended."""
     why = EXPLANATIONS.get(stall.cause.value, stall.cause.value)
-    parts = [f'At {stall.start_s:.2f} s {WHAT[stall.kind]} for {duration(stall.duration_ms)} '
-             f'({ticks(stall.ticks)}): {why} ({stall.cause.value}).']
+    what = f'At {stall.start_s:.2f} s {WHAT[stall.kind]}'
+    if stall.is_never_tracked:
+        what = 'The arm never followed a plan'
+    parts = [f'{what} for {duration(stall.duration_ms)} ({ticks(stall.ticks)}): {why} '
+             f'({stall.cause.value}).']
     others = {name: n for name, n in stall.causes.items() if name != stall.cause.value}
     if others:
         parts.append('Of these ticks ' + ', '.join(
             f'{n} had {name}' for name, n in others.items()) + '.')
+    if stall.arm_states:
+        parts.append('It was ' + ', '.join(
+            f'{name} for {ticks(n)}' for name, n in stall.arm_states.items()) + '.')
     parts += [text for status in stall.statuses
-              for text in (_status(status), *_cameras(status)) if text]
+              for text in (_state(stall, status), _status(status), *_cameras(status)) if text]
     parts += [chain_text(chain) for chain in stall.chains]
-    if stall.lasted:
+    if stall.is_never_tracked:
+        parts.append('Its chunks: ' + ', '.join(
+            f'{n} {fate}' for fate, n in stall.chunks.items()) + '.' if stall.chunks
+            else 'No chunk came.')
+    elif stall.lasted:
         parts.append('The recording ended before it did.')
     elif not stall.ended_by:
         parts.append('No recorded chunk ended it.')
@@ -47,6 +58,12 @@ def chain_text(chain: Chain) -> str:
     if chain.fate == 'rejected':
         return f'Chunk {chain.chunk_id} was rejected on its way (frame, {way}): {chain.text}'
     return f'Chunk {chain.chunk_id} ended it: frame, {way}.'
+
+
+def _state(stall: Stall, status: Status) -> str:
+    """Return what a node was waiting for when the arm did not begin."""
+    is_said = stall.is_start and status.state not in ('', 'active')
+    return f'{status.node} was {status.state}.' if is_said else ''
 
 
 def _status(status: Status) -> str:
@@ -92,6 +109,19 @@ def faults_text(faults: Mapping[str, int]) -> str:
     if not faults:
         return 'no fault'
     return ', '.join(f'{name} ({n} time{"s" if n > 1 else ""})' for name, n in faults.items())
+
+
+def outcome(never_tracked: str, faults: Mapping[str, int]) -> str:
+    """Return the faults; before them that the arm never moved, and the cause, if it did not.
+
+    Args:
+        never_tracked: That cause, '' if it moved. ``faults``: by name.
+    """
+    if not never_tracked:
+        return faults_text(faults)
+    others = {name: n for name, n in faults.items() if name not in (NEVER_TRACKED, never_tracked)}
+    never = f'the arm never followed a plan ({never_tracked})'
+    return f'{never}, {faults_text(others)}' if others else never
 
 
 def lost_text(lost: Lost) -> str:

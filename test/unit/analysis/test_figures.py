@@ -45,7 +45,7 @@ def test_a_wrong_tick_can_fail_the_comparison_with_the_ledger(found, stalled):
 def test_every_figure_has_a_meaning_and_an_interval_around_it(found):
     assert set(MEANINGS) <= set(found.figures)
     for name, estimate in found.figures.items():
-        assert meaning(name).unit in ('share', 'ms', 'deg', 'deg/s', 'count')
+        assert meaning(name).unit in ('share', 's', 'ms', 'deg', 'deg/s', 'count')
         if estimate.is_measured:
             assert estimate.low <= estimate.value <= estimate.high
             assert estimate.n > 0
