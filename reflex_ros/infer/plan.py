@@ -44,14 +44,17 @@ class CastWeights(Mapping[str, Tensor]):
 
     Args:
         tensors: Weights by canonical name. dtype: Type that the language model computes in.
+        device: Where they are wanted.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-        self._tensors, self._dtype = tensors, dtype
+    def __init__(
+        self, tensors: Mapping[str, Tensor], dtype: torch.dtype, *, device: str = 'cpu'
+    ) -> None:
+        self._tensors, self._dtype, self._device = tensors, dtype, device
 
     def __getitem__(self, name: str) -> Tensor:
         """Return one weight."""
-        return self._tensors[name].to(dtype_of(name, self._dtype))
+        return self._tensors[name].to(self._device, dtype_of(name, self._dtype))
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""

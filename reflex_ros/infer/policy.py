@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer import plan
 from reflex_ros.infer.cache import PARTITIONED, Cache
 from reflex_ros.infer.checkpoint.pretrained import Pretrained, open_pretrained
+from reflex_ros.infer.device import placed
 from reflex_ros.infer.families.registry import build_network
 from reflex_ros.infer.reuse import Reuse
 from reflex_ros.infer.snapshot import room
@@ -31,18 +33,22 @@ class SnapshotPolicy:
         pretrained: Checked content of a folder.
         dtype: Type that the language model computes in; None = the checkpoint's.
         reuse: Switches.
+        device: ``cpu`` or ``cuda``: where the weights are and everything is computed.
     """
 
     def __init__(
-        self, pretrained: Pretrained, *, dtype: str | None = None, reuse: Reuse = REUSE
-    ) -> None:
+        self, pretrained: Pretrained, *, dtype: str | None = None, reuse: Reuse = REUSE,
+        device: str = 'cpu',
+    ) -> None:  # fmt: skip
         self.pretrained, self.config = pretrained, pretrained.config
         self.processing, self.reuse = pretrained.processing, reuse
         self.dtype = plan.dtype_named(dtype or pretrained.config.dtype or 'float32')
-        weights = plan.CastWeights(pretrained.weights, self.dtype)
-        self.network: SnapshotNetwork = build_network(
-            weights, pretrained.sizes, reuse, pretrained.config
-        )
+        self.device = device
+        weights = plan.CastWeights(pretrained.weights, self.dtype, device=device)
+        with self.placed():
+            self.network: SnapshotNetwork = build_network(
+                weights, pretrained.sizes, reuse, pretrained.config
+            )
 
     @classmethod
     def load(
@@ -61,6 +67,10 @@ class SnapshotPolicy:
         """Names of the cameras, in the checkpoint's order."""
         return self.config.cameras
 
+    def placed(self) -> AbstractContextManager[object]:
+        """Let tensors that are made inside lie where the weights are."""
+        return placed(self.device)
+
     @torch.inference_mode()
     def view(self, image: Tensor) -> Tensor:
         """Return the tokens ``[batch, camera_tokens, width]`` of one camera.
@@ -71,14 +81,16 @@ class SnapshotPolicy:
         Raises:
             ConfigError: The checkpoint does not resize, and the image has another size.
         """
-        pixels, side = self.processing.image(image), self.pretrained.sizes.image
+        pixels = self.processing.image(image.to(self.device))
+        side = self.pretrained.sizes.image
         if tuple(pixels.shape[-2:]) != (side, side):
             raise ConfigError(
                 f'image cannot be used: got {pixels.shape[-1]} x {pixels.shape[-2]}, expected '
                 f'{side} x {side} (pixels), since the checkpoint does not resize images '
                 '(resize_imgs_with_padding). Resize it.'
             )
-        return self.network.embed_camera(self._wide(pixels))
+        with self.placed():
+            return self.network.embed_camera(self._wide(pixels))
 
     @torch.inference_mode()
     def encode(
@@ -101,10 +113,11 @@ class SnapshotPolicy:
             ConfigError: No camera, an unknown one, or several rows without padding.
         """
         ordered = self._ordered(views)
-        tokens, valid = self._tokens(ordered, ids)
-        rows = tokens.shape[1] + room(self.network.state_rows, self.config.chunk_size)
-        kv = self.network.new_cache(len(ids), rows) if out is None else out
-        return self.network.encode(tokens, valid, kv, state)
+        with self.placed():
+            tokens, valid = self._tokens(ordered, ids)
+            rows = tokens.shape[1] + room(self.network.state_rows, self.config.chunk_size)
+            kv = self.network.new_cache(len(ids), rows) if out is None else out
+            return self.network.encode(tokens, valid, kv, state)
 
     @torch.inference_mode()
     def prepare(
@@ -124,10 +137,16 @@ class SnapshotPolicy:
             ConfigError: There is no such cache.
         """
         steps = num_steps or self.config.num_steps
-        return self.network.prepare(prefix, self._wide(state), steps, cache=cache)
+        with self.placed():
+            return self.network.prepare(prefix, self._wide(state), steps, cache=cache)
+
+    @property
+    def wide(self) -> torch.dtype:
+        """Type of what is not kept small: pixels, state, noise and actions."""
+        return torch.float64 if self.dtype is torch.float64 else torch.float32
 
     def _wide(self, x: Tensor) -> Tensor:
-        return x.to(torch.float64 if self.dtype is torch.float64 else torch.float32)
+        return x.to(self.device, self.wide)
 
     def _tokens(
         self, views: Mapping[str, Tensor], ids: Sequence[Sequence[int]]

@@ -100,7 +100,7 @@ class Prefix:
         at = whole_tiles(self.length + rows) - rows
         if at + rows > self.kv.shape[3]:
             return self.length
-        self.kv[:, :, :, self.length : at + rows] = 0
+        self.kv[:, :, :, self.length : at + rows].zero_()
         return at
 
 
@@ -198,7 +198,7 @@ def run_prefix(
     """
     length = tokens.shape[1]
     how = Pass(
-        StaticCache(kv), 0, positions(positions_of(valid, length)),
+        StaticCache(kv), 0, positions(positions_of(valid, length), below=length),
         mask=valid_mask(valid, opens), is_last_kv_only=reuse.last_layer_kv,
     )  # fmt: skip
     run(layers, tokens, how)
@@ -223,10 +223,18 @@ class Positions:
         self._dtype = dtype
         self._table = self._compute(size)
 
-    def __call__(self, positions: Tensor) -> Phases:
-        """Return cosine and sine ``[..., 1, head_dim]`` of integer positions ``[...]``."""
-        if positions.numel() and int(positions.max()) >= len(self._table[0]):
-            self._table = self._compute(2 * int(positions.max()))
+    def __call__(self, positions: Tensor, *, below: int | None = None) -> Phases:
+        """Return cosine and sine ``[..., 1, head_dim]`` of integer positions ``[...]``.
+
+        Args:
+            positions: Of tokens.
+            below: What they are all less than, where the caller knows it: they are not looked at
+                then, so nobody waits for the device that they are on.
+        """
+        if below is None:
+            below = int(positions.max()) + 1 if positions.numel() else 0
+        if below > len(self._table[0]):
+            self._table = self._compute(2 * below)
         cos, sin = self._table
         return cos[positions][..., None, :], sin[positions][..., None, :]
 

@@ -41,10 +41,13 @@ class ActionTokens:
         self._width = self._in.weight.shape[0]
         self._action_half = Linear(self._mix.weight[:, : self._width])
         self._time_half = Linear(self._mix.weight[:, self._width :], self._mix.bias)
+        self._tables: dict[tuple[float, ...], Tensor] = {}
 
-    def table(self, taus: Sequence[float]) -> Tensor:
-        """Return what the flow time adds before the activation, ``[steps, width]``."""
-        return self._time_half(embed_taus(taus, self._width, self._config))
+    def table(self, taus: tuple[float, ...]) -> Tensor:
+        """Return what the flow time adds before the activation, ``[steps, width]``; made once."""
+        if taus not in self._tables:
+            self._tables[taus] = self._time_half(embed_taus(taus, self._width, self._config))
+        return self._tables[taus]
 
     def __call__(self, x: Tensor, tau: float, added: Tensor | None) -> Tensor:
         """Return ``[batch, chunk, width]`` of noisy actions ``x[batch, chunk, action_dim]``.

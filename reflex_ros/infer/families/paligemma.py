@@ -44,6 +44,7 @@ class PaliGemma:
         )  # fmt: skip
         self._parts, self._expert, self._style = vlm, expert, style
         self._words = vlm['language_model.embed_tokens.weight']
+        self._scale = torch.tensor(self._words.shape[1] ** 0.5, dtype=self._words.dtype)
         self.sizes, self.reuse = sizes, reuse
         self.expert_pass = LayerPass(lambda: self.expert, traced=reuse.traced)
         self.camera_tokens = (sizes.image // sizes.patch) ** 2
@@ -90,8 +91,7 @@ class PaliGemma:
 
     def embed_words(self, ids: Tensor) -> Tensor:
         """Return ``[batch, tokens, width]``: rows of the table times sqrt(width)."""
-        scale = torch.tensor(self._words.shape[1] ** 0.5, dtype=self._words.dtype)
-        return self._words[ids] * scale
+        return self._words[ids] * self._scale
 
     def new_cache(self, batch: int, rows: int) -> Tensor:
         """Return an empty cache."""

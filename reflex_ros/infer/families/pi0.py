@@ -74,7 +74,8 @@ class Pi0Denoiser:
     def _cache_state(self, prefix: Prefix) -> None:
         network = self._network
         how = Pass(
-            StaticCache(prefix.kv), self._at, network.positions(prefix.counts()[:, None]),
+            StaticCache(prefix.kv), self._at,
+            network.positions(prefix.counts()[:, None], below=prefix.length + 1),
             mask=prefix.seen_by(1, None, self._at), is_last_kv_only=network.reuse.last_layer_kv,
         )  # fmt: skip
         network.expert_pass(self._state, how)
@@ -84,12 +85,13 @@ class Pi0Denoiser:
         skip = int(self._is_state_cached)
         positions = prefix.counts()[:, None] + torch.arange(skip, tokens)
         among = torch.ones(tokens, tokens, dtype=torch.bool)
-        among[0, 1:] = False
+        among[0, 1:].fill_(value=False)
         all_seen = skip and prefix.valid is None
         mask = prefix.seen_by(tokens, None if all_seen else among, self._at)
         joined = suffix_cache(prefix, network.reuse, cache)
         return Pass(
-            joined, self._at + skip, network.positions(positions),
+            joined, self._at + skip,
+            network.positions(positions, below=prefix.length + tokens),
             mask=None if mask is None else mask[:, skip:], watch=watch_of(joined),
         )  # fmt: skip
 

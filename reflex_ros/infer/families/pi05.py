@@ -91,7 +91,7 @@ class Pi05Denoiser:
         aligned = is_aligned(network.reuse, cache, network.dtype)
         at = prefix.start(network.chunk, is_aligned=aligned)
         self._how = Pass(
-            joined, at, network.positions(positions),
+            joined, at, network.positions(positions, below=prefix.length + network.chunk),
             mask=prefix.seen_by(network.chunk, None, at), watch=watch_of(joined),
         )  # fmt: skip
 

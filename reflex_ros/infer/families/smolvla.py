@@ -158,7 +158,8 @@ class SmolVla:
         One token through the language model; images and language stay as they are.
         """
         how = Pass(
-            StaticCache(prefix.kv), prefix.length, self.positions(prefix.counts()[:, None]),
+            StaticCache(prefix.kv), prefix.length,
+            self.positions(prefix.counts()[:, None], below=prefix.length + 1),
             mask=prefix.seen_by(1, None), is_last_kv_only=self.reuse.last_layer_kv,
         )  # fmt: skip
         self._state_pass(self.state_in(state)[:, None].to(self.dtype), how)
@@ -229,9 +230,10 @@ class SmolVlaDenoiser:
         seen = prefix.seen(end)
         self._how = Pass(
             suffix_cache(prefix, network.reuse, cache), at,
-            network.positions(prefix.counts()[:, None] + rows),
+            network.positions(prefix.counts()[:, None] + rows,
+                              below=prefix.length + network.chunk),
             mask=prefix.seen_by(network.chunk, causal, at),
-            cross_phases=network.positions(rows[None]),
+            cross_phases=network.positions(rows[None], below=network.chunk),
             cross_mask=None if seen is None else seen[:, None].expand(-1, network.chunk, -1),
             projected=self._project(prefix, end) if network.reuse.cross_kv else None,
         )  # fmt: skip
