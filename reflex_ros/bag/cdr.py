@@ -32,6 +32,9 @@ _POINT = np.dtype([
 when the one before it is of the same kind."""
 
 
+_TIME = struct.Struct('<iI')
+_HEAD = struct.Struct('<iIIB3xQH')
+"""Header with an empty frame, number and schema version."""
 _TICK_HEAD = struct.Struct('<iIIB3xQH6xqqq')
 """Header with an empty frame, number, schema version, index and times of a tick."""
 _TICK_TAIL = struct.Struct('<QQd???5xqd')
@@ -62,9 +65,8 @@ class CdrWriter:
 
     def text(self, text: str) -> None:
         """Append a string."""
-        raw = text.encode() + b'\x00'
-        self.pack(4, '<I', len(raw))
-        self._data += raw
+        self.align(4)
+        self._data += _text(text)
 
     def texts(self, texts: Sequence[str]) -> None:
         """Append a sequence of strings."""
@@ -81,14 +83,13 @@ class CdrWriter:
 
     def time(self, *stamps_ns: int) -> None:
         """Append instants."""
+        self.align(4)
         for stamp_ns in stamps_ns:
-            self.pack(4, '<iI', *divmod(stamp_ns, S))
+            self._data += _TIME.pack(*divmod(stamp_ns, S))
 
     def head(self, stamp_ns: int, number: int) -> None:
-        """Append header, number and schema version."""
-        self.time(stamp_ns)
-        self.text('')
-        self.pack(8, '<QH', number, SCHEMA_VERSION)
+        """Append header, number and schema version; they come first."""
+        self._data += _HEAD.pack(*divmod(stamp_ns, S), 1, 0, number, SCHEMA_VERSION)
 
     def trajectory(self, names: Sequence[str], stamps_ns: Any, rows: FloatArray | None) -> None:
         """Append a ``JointTrajectory`` of seven joints whose header is its first instant."""
@@ -119,7 +120,8 @@ class CdrWriter:
         """Append timed stages."""
         self.pack(4, '<I', len(stages))
         for stage in stages:
-            self.text(stage.name)
+            self.align(4)
+            self._data += _text(stage.name)
             self.pack(8, '<qq', stage.start_ns, stage.end_ns)
 
     def bytes(self) -> bytes:
@@ -161,6 +163,13 @@ def write_joint_state(stamp_ns: int, names: Sequence[str], position: FloatArray)
     return before + struct.pack('<iI', *divmod(stamp_ns, S)) + rest + rows + b'\x00' * 8
 
 
+@lru_cache(maxsize=1024)
+def _text(text: str) -> bytes:
+    """Return a string from an offset that 4 divides; most of them recur."""
+    raw = text.encode() + b'\x00'
+    return struct.pack('<I', len(raw)) + raw
+
+
 @lru_cache(maxsize=64)
 def _names(names: tuple[str, ...]) -> bytes:
     """Return a sequence of strings from an offset that 4 divides; joints and cameras recur."""
@@ -195,8 +204,7 @@ def _joint_names(names: tuple[str, ...], count: int) -> bytes:
 
 def _block(out: CdrWriter, block: KvBlock) -> None:
     out.head(block.stamp_ns, block.number)
-    out.pack(8, '<QI', block.ring_id, block.slot)
-    out.pack(8, '<QQQ', block.seq, block.generation, block.epoch)
+    out.pack(8, '<QI4xQQQ', block.ring_id, block.slot, block.seq, block.generation, block.epoch)
     out.text(block.layout_hash)
     out.pack(1, '<?', block.pinned is not None)
     out.slots((block.pinned or SlotRef(0, 0),))
@@ -218,9 +226,8 @@ def _status(out: CdrWriter, status: StageStatus) -> None:
     out.head(status.stamp_ns, status.number)
     out.text(status.node)
     out.text(status.state)
-    out.pack(8, '<qqqq?', status.last_input_ns, status.last_output_ns, status.busy_since_ns,
-             status.sent_ns, status.ring_ok)
-    out.pack(8, '<QQ', status.outputs, status.dropped)
+    out.pack(8, '<qqqq?7xQQ', status.last_input_ns, status.last_output_ns, status.busy_since_ns,
+             status.sent_ns, status.ring_ok, status.outputs, status.dropped)
     out.text(status.reason)
     out.text(status.text)
     out.pack(8, '<Q', status.epoch)

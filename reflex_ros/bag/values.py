@@ -6,6 +6,7 @@ Takes the objects of ``BagReader.decode``; gives values that share no memory wit
 from __future__ import annotations
 
 import io
+import struct
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -36,6 +37,22 @@ SCHEMA_VERSION = 1
 def stamp_of(time: Any) -> int:
     """Return a ``builtin_interfaces/Time`` in ns."""
     return int(time.sec) * S + int(time.nanosec)
+
+
+def header_stamp(data: bytes) -> int:
+    """Return the stamp of a message that begins with a header, ns, without reading the rest.
+
+    Raises:
+        LayoutError: The bytes end before it.
+    """
+    try:
+        sec, nanosec = struct.unpack_from('<iI' if data[1:2] == b'\x01' else '>iI', data, 4)
+    except struct.error as error:
+        raise LayoutError(
+            f'recorded header cannot be read: got {len(data)} bytes, expected at least 12. '
+            'Record it again.'
+        ) from error
+    return int(sec * S + nanosec)
 
 
 def control_tick(msg: Any) -> ControlTick:

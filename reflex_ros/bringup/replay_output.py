@@ -52,7 +52,7 @@ class ReplayWriter:
 
     def publish(self, value: object, axis_ns: int) -> None:
         """Write a published value, received at ``axis_ns``."""
-        if isinstance(value, KvBlock):
+        if isinstance(value, KvBlock) and value.ring_id:
             value = replace(value, ring_id=0)  # its ring is gone when the bag is read
         self._files.write(self._names[type(value)], axis_ns, self._encoder.encode(value))
         if isinstance(value, ControlTick) and len(value.measured) == len(JOINT_NAMES):

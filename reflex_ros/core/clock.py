@@ -88,37 +88,37 @@ class ManualClock:
 
     def __init__(self, mono_ns: int = 0, stamp_ns: int = 1_700_000_000 * S) -> None:
         self._lock = threading.Lock()
-        self._mono_ns = mono_ns
-        self._offset_ns = stamp_ns - mono_ns
+        self._now = Instant(mono_ns, stamp_ns)  # replaced as a whole: readers need no lock
 
     def mono_ns(self) -> int:
         """Return the steady clock in ns."""
-        return self._mono_ns
+        return self._now.mono_ns
 
     def stamp_ns(self) -> int:
         """Return ROS time in ns."""
-        return self._mono_ns + self._offset_ns
+        return self._now.stamp_ns
 
     def now(self) -> Instant:
         """Return both times."""
-        with self._lock:
-            return Instant(self._mono_ns, self._mono_ns + self._offset_ns)
+        return self._now
 
     def advance(self, delta_ns: int) -> None:
         """Move both clocks forward by ``delta_ns`` (>= 0)."""
         if delta_ns < 0:
             raise ValueError(f'a steady clock cannot go back: got {delta_ns} ns, expected >= 0.')
         with self._lock:
-            self._mono_ns += delta_ns
+            now = self._now
+            self._now = Instant(now.mono_ns + delta_ns, now.stamp_ns + delta_ns)
 
     def step_stamp(self, delta_ns: int) -> None:
         """Step ROS time alone by ``delta_ns`` (either sign), as a clock correction does."""
         with self._lock:
-            self._offset_ns += delta_ns
+            self._now = Instant(self._now.mono_ns, self._now.stamp_ns + delta_ns)
 
     def sleep_until(self, mono_ns: int) -> None:
         """Advance to ``mono_ns`` at once; nothing blocks on a manual clock."""
-        self.advance(max(0, mono_ns - self._mono_ns))
+        if mono_ns > self._now.mono_ns:
+            self.advance(max(0, mono_ns - self._now.mono_ns))
 
 
 @dataclass(frozen=True, slots=True)

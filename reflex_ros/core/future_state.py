@@ -48,7 +48,10 @@ def predict(
         return None
     if not np.isfinite(plan.setpoints).all():
         return None
-    path = SetpointPath(plan.setpoint_stamps_ns, plan.setpoints)
+    # a piece depends on the rows before and behind it, and on no others
+    after = int(np.searchsorted(plan.setpoint_stamps_ns, at_stamp_ns, side='right'))
+    near = slice(max(0, after - 2), after + 2)
+    path = SetpointPath(plan.setpoint_stamps_ns[near], plan.setpoints[near])
     return path.at(at_stamp_ns).position.copy()
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reflex_ros.bag.read import BagMessage, BagReader
     from reflex_ros.core.clock import Instant
     from reflex_ros.core.limits import JointLimits
-    from reflex_ros.core.types import FloatArray, StageStatus
+    from reflex_ros.core.types import ByteArray, FloatArray, StageStatus
     from reflex_ros.stages.base import Output
     from reflex_ros.stages.bridge_config import BridgeConfig
     from reflex_ros.stages.encoder import EncoderConfig
@@ -233,14 +233,17 @@ class ReplayRun(VirtualRun):
         self._keep(message)
         if camera not in self.config.cameras:
             return
-        msg = self._decode(message)
-        image = values.image(msg) if self._has_pixels else None
-        if self._has_pixels and image is None:
+        image = self._image(message) if self._has_pixels else None
+        self._see(Frame(camera, values.header_stamp(message.data), self.clock.mono_ns(), image))
+
+    def _image(self, message: BagMessage) -> ByteArray:
+        image = values.image(self._decode(message))
+        if image is None:
             raise ConfigError(
                 f'image on {message.topic} cannot be used: got another encoding or damaged data, '
                 'expected rgb8, bgr8, mono8, JPEG or PNG. Record it so.'
             )
-        self._see(Frame(camera, values.stamp_of(msg.header.stamp), self.clock.mono_ns(), image))
+        return image
 
     def _take_truth(self, message: BagMessage) -> None:
         self._keep(message)

@@ -142,7 +142,7 @@ class TickBook:
         """Note whether the joints rest while the bridge holds."""
         since = self.rest.settled_since_ns
         if not self.rest.hold_since_ns or not is_settled:
-            self.rest = replace(self.rest, settled_since_ns=0)
+            self.rest = replace(self.rest, settled_since_ns=0) if since else self.rest
         elif not since:
             self.rest = replace(self.rest, settled_since_ns=now.mono_ns)
 

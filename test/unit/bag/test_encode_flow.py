@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reflex_ros.bag import cdr
+from reflex_ros.bag import cdr, values
 from reflex_ros.bag.encode import Encoder
 from reflex_ros.bag.encode_flow import FlowEncoder
+from reflex_ros.core.errors import LayoutError
 from reflex_ros.core.types import JOINT_NAMES, CameraStatus, SlotRef, StageStatus, Task
 
 SHARES = (Path(__file__).parents[3],)
@@ -75,3 +76,13 @@ def test_blocks_tasks_and_statuses_are_read_back(flow, log):
     status = StageStatus(1, 5, 'policy', 'active', 1, 2, 3, 4, reason='none')
     seen = store.deserialize_cdr(flow.encode(status), 'reflex_msgs/msg/StageStatus')
     assert (seen.node, seen.busy_since_ns, seen.ring_ok) == ('policy', 3, True)
+
+
+def test_a_header_is_read_without_the_rest(flow, log):
+    data = flow.encode(log.plans[0])
+    assert values.header_stamp(data) == log.plans[0].stamp_ns
+    assert values.header_stamp(data[:12]) == log.plans[0].stamp_ns
+    swapped = b'\x00\x00' + data[2:4] + data[4:8][::-1] + data[8:12][::-1]
+    assert values.header_stamp(swapped) == log.plans[0].stamp_ns
+    with pytest.raises(LayoutError, match='11 bytes'):
+        values.header_stamp(data[:11])

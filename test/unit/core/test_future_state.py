@@ -108,3 +108,12 @@ def test_prediction_is_a_copy() -> None:
     state = predicted(PLAN)
     state[:] = 5.0
     assert np.array_equal(predicted(PLAN), ROWS[2])
+
+
+@pytest.mark.parametrize('rows', [1, 2, 3, 4, 6])
+def test_the_rows_nearby_give_what_all_rows_give(rows: int) -> None:
+    plan = replace(PLAN, setpoint_stamps_ns=STAMPS[:rows], setpoints=ROWS[:rows])
+    path = SetpointPath(STAMPS[:rows], ROWS[:rows])
+    for at in range(int(T) - 20 * MS, int(T) + 140 * MS, 3 * MS):
+        found = predicted(plan, at)
+        assert found is not None and found.tobytes() == path.at(at).position.tobytes()
