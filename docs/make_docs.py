@@ -35,7 +35,7 @@ from reflex_ros.study.tick_report import tick_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = ('README.md', 'docs/arm.md', 'docs/baselines.md', 'docs/benches.md', 'docs/doctor.md',
-          'docs/faults.md', 'docs/stability.md')
+          'docs/faults.md', 'docs/reports.md', 'docs/stability.md')
 MARKER = re.compile(
     r'(?P<open><!-- (?P<kind>figure|table): (?P<name>[\w-]+)(?: file=(?P<file>\S+))? -->\n)'
     r'.*?(?P<close><!-- end -->\n)',
@@ -259,6 +259,7 @@ FIGURES: Mapping[str, tuple[Draw, str]] = {
     'attention-forms': (small_bench('attention_forms'), 'python bench/attention_forms.py'),
     'handoff': (small_bench('handoff'), 'python bench/handoff.py'),
     'pipeline': (small_bench('pipelines'), 'python bench/pipeline.py'),
+    'named-causes': (small_bench('named_causes'), 'python bench/named_causes.py'),
 }
 """How each figure is drawn, and the command that measures it."""
 

@@ -3,118 +3,74 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
+from pathlib import Path
 
-import numpy as np
 import pytest
 
-from reflex_ros.analysis.figures import analyse
-from reflex_ros.core.clock import MS
 from reflex_ros.core.types import Cause
+from reflex_ros.study.bench_run import main_of
+from reflex_ros.study.cause_scene import Scene
+from reflex_ros.study.named_causes import BENCH, CASES, row_of, run_case
 
-SEEDS = range(20)
-LENGTH_S = 2.8
-
-
-def camera_late(scene, slow_step):
-    scene.run._camera = lambda: None
-
-
-def camera_frozen(scene, slow_step):
-    still = np.zeros((12, 16, 3), np.uint8)
-    scene.picture = lambda camera: still
-
-
-def encode_late(scene, slow_step):
-    slow_step(scene.run.encoder, 1500 * MS)
-
-
-def denoise_late(scene, slow_step):
-    slow_step(scene.run.policy, 1500 * MS)
-
-
-def transport(scene, slow_step):
-    """Chunks leave the policy and never arrive."""
-    scene.run.bridge.offer = lambda chunk, now: ()
-
-
-def blocks_lost(scene, slow_step):
-    """Blocks leave the encoder and never arrive."""
-    scene.run.policy.on_block = lambda block, now: None
-
-
-def policy_dead(scene, slow_step):
-    scene.run.policy_worker.is_dead = True
-
-
-def encoder_dead(scene, slow_step):
-    scene.run.encoder_worker.is_dead = True
-
-
-def chunk_rejected(scene, slow_step):
-    offer = scene.run.bridge.offer
-
-    def spoil(chunk, now):
-        positions = chunk.positions.copy()
-        positions[3, 2] = np.nan
-        return offer(replace(chunk, positions=positions), now)
-
-    scene.run.bridge.offer = spoil
-
-
-def ring_lost(scene, slow_step):
-    """The encoder has no ring any more: no blocks, and it says so."""
-    scene.run.encoder.ring_ok = False
-    scene.run.encoder_worker._due = lambda: None
-
-
-def arm_fault(scene, slow_step):
-    scene.run.arm.inject_faults(('driver_error',))
-
-
-def arm_silent(scene, slow_step):
-    scene.run.arm.silence(True)
-
-
-INJECTED = MappingProxyType({
-    camera_late: Cause.CAMERA_LATE, camera_frozen: Cause.CAMERA_FROZEN,
-    encode_late: Cause.ENCODE_LATE, denoise_late: Cause.DENOISE_LATE,
-    transport: Cause.TRANSPORT, blocks_lost: Cause.TRANSPORT, policy_dead: Cause.NODE_DEAD,
-    encoder_dead: Cause.NODE_DEAD, chunk_rejected: Cause.CHUNK_REJECTED,
-    ring_lost: Cause.RING_LOST, arm_fault: Cause.ARM_FAULT, arm_silent: Cause.ARM_FAULT,
-})
-
-
-def named(recorded_scene, slow_step, folder, inject, seed):
-    """Return the faults that the report of a run's bag names, by cause."""
-    scene = recorded_scene(seed=seed, duration_s=LENGTH_S)
-    if inject is not None:
-        scene.at(1.0 + float(scene.rng.uniform(0.0, 0.2)), lambda s: inject(s, slow_step))
-    bag = scene.finish().write(folder / f'{seed}', images=False, is_brief=True)
-    return analyse(bag).faults
-
-
-OTHER_WAYS = (blocks_lost, encoder_dead, arm_silent)
+SHARES = (Path(__file__).parents[3],)
+SEED = 4
+BY_NAME = {case.name: case for case in CASES}
+OTHER_WAYS = ('transport: blocks lost', 'encoder dead', 'arm silent')
 """Second ways to a cause."""
+TOPICS = {'/control_tick', '/chunk_trace', '/stall_event', '/stage_status'}
 
 
-@pytest.mark.parametrize('inject', [
-    pytest.param(f, marks=[pytest.mark.soak] if f in OTHER_WAYS else [], id=f.__name__)
-    for f in INJECTED])
-def test_an_injected_fault_is_named_and_no_other(recorded_scene, slow_step, tmp_path, inject):
-    assert list(named(recorded_scene, slow_step, tmp_path, inject, 4)) == [INJECTED[inject].value]
+def named(case, folder, seed=SEED):
+    return run_case(case, seed, folder / case.name, shares=SHARES)
 
 
-def test_an_injected_fault_is_named_can_fail(recorded_scene, slow_step, tmp_path):
-    """Without a fault none is named: the names come from the run, not from the check."""
-    assert not named(recorded_scene, slow_step, tmp_path, None, 4)
+@pytest.mark.parametrize('case', [
+    pytest.param(c, marks=[pytest.mark.soak] if c.name in OTHER_WAYS else [], id=c.name)
+    for c in CASES])
+def test_an_injected_fault_is_named_and_no_other(tmp_path, case):
+    found = named(case, tmp_path)
+    row = row_of(case, [found], first_seed=SEED)
+    assert row['right'] == 1, row
+    assert set(found.topics) <= TOPICS, 'the bag says what was done to it'
+
+
+def test_an_injected_fault_is_named_can_fail(tmp_path):
+    """A fault that is not what the case says is no right name, and none is none either."""
+    wrong = replace(BY_NAME['camera late'], cause=Cause.TRANSPORT)
+    assert row_of(wrong, [named(wrong, tmp_path)], first_seed=SEED)['right'] == 0
+    idle = replace(BY_NAME['ring lost'], inject=lambda scene: None, name='nothing')
+    row = row_of(idle, [named(idle, tmp_path)], first_seed=SEED)
+    assert row['right'] == 0 and row['wrong'] == {str(SEED): []}
+
+
+def test_a_closed_ring_is_seen_by_the_policy_alone():
+    """Nobody tells: the encoder still says that all is well, the policy finds its ring gone."""
+    scene = Scene(seed=SEED, duration_s=1.4, shares=SHARES)
+    scene.at(1.0, lambda s: s.close_ring())
+    scene.finish()
+    after = [s for s in scene.statuses if s.stamp_ns > scene.run.log.ticks[0].stamp_ns + 10**9]
+    assert {(s.node, s.ring_ok) for s in after} == {('vision_encoder', True), ('policy', False)}
+
+
+def test_a_silent_node_is_known_by_its_silence_alone():
+    scene = Scene(seed=SEED, duration_s=2.0, shares=SHARES)
+    scene.at(1.0, lambda s: s.silence('policy'))
+    ticks = scene.finish().run.log.ticks
+    last = [s for s in scene.statuses if s.node == 'policy'][-1]
+    assert last.stamp_ns <= ticks[0].stamp_ns + 10**9
+    assert ticks[-1].cause is Cause.NODE_DEAD
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize('inject', [None, *INJECTED],
-                         ids=lambda f: f.__name__ if f else 'no_fault')
-def test_twenty_of_twenty_runs_are_named(recorded_scene, slow_step, tmp_path, inject):
-    want = [] if inject is None else [INJECTED[inject].value]
-    found = {seed: list(named(recorded_scene, slow_step, tmp_path, inject, seed))
-             for seed in SEEDS}
-    assert {seed: causes for seed, causes in found.items() if causes != want} == {}
+@pytest.mark.parametrize('case', CASES, ids=lambda case: case.name)
+def test_twenty_of_twenty_runs_are_named(tmp_path, case):
+    done = [named(case, tmp_path / str(seed), seed) for seed in range(20)]
+    assert row_of(case, done, first_seed=0)['right'] == 20
+
+
+def test_the_command_writes_a_row_for_each_fault(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr('reflex_ros.study.named_causes.CASES', CASES[:2])
+    assert main_of(BENCH, ['--runs', '1', '--out', str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert '| camera late | `camera_late` | 1 of 1' in out
+    assert len(list(tmp_path.glob('*.json'))) == len(list(tmp_path.glob('*.png'))) == 1
