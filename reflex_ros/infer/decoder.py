@@ -83,6 +83,15 @@ class Norm:
         self.dense = weights.linear('dense') if 'dense.weight' in weights else None
         self._scale = None if self.dense else style.weight_offset + weights['weight']
         self._eps = style.eps
+        self._fixed: Modulation | None = None
+
+    def fixed(self) -> Modulation:
+        """Return the norm's own weight as a modulation ``[1, 1, width]`` that never changes."""
+        if self._fixed is None:
+            assert self._scale is not None
+            ones = torch.ones_like(self._scale)[None, None]
+            self._fixed = Modulation(self._scale - ones, torch.zeros_like(ones), ones)
+        return self._fixed
 
     def __call__(self, x: Tensor, modulation: Modulation | None = None) -> Tensor:
         """Return the normalised ``x[batch, tokens, width]``."""
@@ -115,6 +124,21 @@ class Projections:
         return self.maps[0] if len(self.maps) < len(self._sizes) else None
 
 
+@dataclass(frozen=True, slots=True)
+class Maps:
+    """Linear maps of a layer, for who fuses what is between them; None where not packed.
+
+    Attributes:
+        joined: Queries, keys, values side by side. ``out``: Of the attention.
+        gate_up: Gate and up side by side. ``down``: Of the MLP.
+    """
+
+    joined: Linear | None
+    out: Linear
+    gate_up: Linear | None
+    down: Linear
+
+
 class Mlp:
     """``down(act(gate(x)) * up(x))``."""
 
@@ -130,6 +154,11 @@ class Mlp:
             return self._upright(x[0])[None]
         gate, up = self._in(x)
         return self._down(self._activation(gate).mul_(up))
+
+    @property
+    def maps(self) -> tuple[Linear | None, Linear]:
+        """Return gate and up as one map, None if they are two, and down."""
+        return self._in.joined, self._down
 
     def _upright(self, x: Tensor) -> Tensor:
         """Return the output for ``x[tokens, width]`` with tokens as columns.
@@ -182,6 +211,17 @@ class Layer:
             mixed = attend_all(query, *seen, mask=mask, is_wide=style.is_rope_wide)
         return self._out(mixed.flatten(2))
 
+    @property
+    def maps(self) -> Maps:
+        """Return the layer's linear maps."""
+        gate_up, down = self._mlp.maps
+        return Maps(self._in.joined, self._out, gate_up, down)
+
+    @property
+    def style(self) -> Style:
+        """Return what all layers have in common."""
+        return self._style
+
     def see(self, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
         """Return ``bool[batch or 1, tokens, keys]`` as ``attend`` takes it, for all layers."""
         if not self._style.fused:
@@ -200,6 +240,11 @@ class Layer:
         if not own:
             return (self._rotate(query, phases),)
         return self._rotate(query, phases), self._rotate(own[0], phases), own[1]
+
+    def queries(self, x: Tensor, phases: Phases) -> Tensor:
+        """Return the rotated queries of a cross layer."""
+        (query,) = self._project(x, phases)
+        return query
 
     def key_value(self, x: Tensor, phases: Phases) -> tuple[Tensor, Tensor]:
         """Return the keys and values of normalised ``x`` without any query."""
@@ -237,6 +282,7 @@ class Pass:
         cross_phases, cross_mask: The same for cross layers, whose keys are the rows before ``at``.
         projected: Keys and values of the cross layers by slot; what is missing is computed.
         is_last_kv_only: The last layer only adds to the cache; its output is not to be used.
+        split: What counts, without a mask; None where a mask is needed to say it.
         watch: Sees the queries and keys of every layer of self-attention, see ``cache.Watch``.
     """
 
@@ -249,6 +295,20 @@ class Pass:
     projected: Projected | None = None
     is_last_kv_only: bool = False
     watch: Watch | None = None
+    split: Split | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows of a cache that a block sees: the first ones up to a number, and all from a row on.
+
+    Attributes:
+        end: Row from which on all count; earlier ones are the prefix.
+        length: ``int32[1]`` rows of the prefix that count, on the device.
+    """
+
+    end: int
+    length: Tensor
 
 
 def run(

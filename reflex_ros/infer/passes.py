@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from reflex_ros.infer.cache import StaticCache
+from reflex_ros.infer.compute import NO_KERNELS
 from reflex_ros.infer.decoder import Modulation, Pass, run
+from reflex_ros.infer.fused import fits, run_fused
 from reflex_ros.infer.trace import Graph, trace
+from reflex_ros.kernels.choice import choose
 
 if TYPE_CHECKING:
     from reflex_ros.infer.decoder import Layer
+    from reflex_ros.kernels.choice import Kernels
 
 MOST_GRAPHS = 16
 """Graphs that are kept; a new shape beyond them replaces the oldest."""
@@ -53,17 +57,23 @@ class LayerPass:
         layers: Returns the stack; asked when it is first needed.
         traced: Run as graphs where the cache is a ``StaticCache`` that nobody watches; tracing
             takes the first call with a new ``Shape``. Off: one operation after another.
+        kernels: Run by them what they fit, see ``fused``; None for no kernels.
     """
 
-    def __init__(self, layers: Callable[[], Sequence[Layer]], *, traced: bool) -> None:
-        self._layers, self._traced = layers, traced
+    def __init__(
+        self, layers: Callable[[], Sequence[Layer]], *, traced: bool,
+        kernels: Kernels | None = None,
+    ) -> None:  # fmt: skip
+        self._layers, self._traced, self._kernels = layers, traced, kernels
         self._graphs: dict[Shape, Graph] = {}
 
     def __call__(
         self, block: Tensor, how: Pass, modulations: Sequence[Modulation] = ()
     ) -> Tensor:
         """Return ``block[batch, tokens, width]`` after all layers, see ``decoder.run``."""
-        cache = how.cache
+        cache, kernels = how.cache, self._kernels
+        if kernels is not None and fits(self._layers(), block, how, modulations):
+            return run_fused(self._layers(), block, how, modulations, kernels)
         if not self._traced or how.watch is not None or type(cache) is not StaticCache:
             return run(self._layers(), block, how, modulations)
         inputs = _inputs(block, cache.kv, how, modulations)
@@ -78,6 +88,15 @@ class LayerPass:
             del self._graphs[next(iter(self._graphs))]
         self._graphs[shape] = graph
         return graph
+
+
+def kernels_named(name: str, like: Tensor) -> Kernels | None:
+    """Return the kernels of ``Compute.kernels`` for the device of a tensor, None for ``none``.
+
+    Raises:
+        ConfigError: They cannot run there, or there are none of that name.
+    """
+    return None if name == NO_KERNELS else choose(name, like.device.type)
 
 
 def _inputs(

@@ -14,6 +14,7 @@ from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer import plan
 from reflex_ros.infer.cache import PARTITIONED, Cache
 from reflex_ros.infer.checkpoint.pretrained import Pretrained, open_pretrained
+from reflex_ros.infer.compute import DEFAULT, Compute
 from reflex_ros.infer.device import placed
 from reflex_ros.infer.families.registry import build_network
 from reflex_ros.infer.reuse import Reuse
@@ -32,22 +33,22 @@ class SnapshotPolicy:
     Args:
         pretrained: Checked content of a folder.
         dtype: Type that the language model computes in; None = the checkpoint's.
-        reuse: Switches.
+        reuse, compute: Switches.
         device: ``cpu`` or ``cuda``: where the weights are and everything is computed.
     """
 
     def __init__(
         self, pretrained: Pretrained, *, dtype: str | None = None, reuse: Reuse = REUSE,
-        device: str = 'cpu',
+        device: str = 'cpu', compute: Compute = DEFAULT,
     ) -> None:  # fmt: skip
         self.pretrained, self.config = pretrained, pretrained.config
-        self.processing, self.reuse = pretrained.processing, reuse
+        self.processing, self.reuse, self.compute = pretrained.processing, reuse, compute
         self.dtype = plan.dtype_named(dtype or pretrained.config.dtype or 'float32')
         self.device = device
         weights = plan.CastWeights(pretrained.weights, self.dtype, device=device)
         with self.placed():
             self.network: SnapshotNetwork = build_network(
-                weights, pretrained.sizes, reuse, pretrained.config
+                weights, pretrained.sizes, reuse, pretrained.config, compute
             )
 
     @classmethod

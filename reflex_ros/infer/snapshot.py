@@ -23,7 +23,8 @@ from reflex_ros.infer.cache import (
     StaticCache,
     is_naive,
 )
-from reflex_ros.infer.decoder import Pass, run
+from reflex_ros.infer.compute import NO_KERNELS, Compute
+from reflex_ros.infer.decoder import Pass, Split, run
 from reflex_ros.infer.guidance import Guidance, steer
 from reflex_ros.infer.reuse import Reuse
 from reflex_ros.infer.rope import frequencies, phases
@@ -125,7 +126,7 @@ class SnapshotNetwork(Protocol):
     """A family's network. Not thread-safe; encoder and policy may share the weights.
 
     Attributes:
-        sizes, reuse: Of the checkpoint, and the switches in force.
+        sizes, reuse, compute: Of the checkpoint, and the switches in force.
         camera_tokens: Tokens of one camera.
         state_rows: Rows of a cache that the state takes.
         is_state_in_prefix: The state is a block of the prefix; else of the suffix, or text.
@@ -133,6 +134,7 @@ class SnapshotNetwork(Protocol):
 
     sizes: Sizes
     reuse: Reuse
+    compute: Compute
     camera_tokens: int
     state_rows: int
     is_state_in_prefix: bool
@@ -250,6 +252,19 @@ def is_aligned(reuse: Reuse, cache: str | Cache, dtype: torch.dtype) -> bool:
     """
     is_wanted = dtype in TILED or reuse.traced
     return is_wanted and reuse.aligned and reuse.static_rows and cache == PARTITIONED
+
+
+def split_of(prefix: Prefix, network: SnapshotNetwork, end: int) -> Split | None:
+    """Return what of a prefix counts, for kernels; None where only a mask can tell.
+
+    Args:
+        prefix: Of one observation.
+        network: Without ``drop_masked``, rows in the middle may not count.
+        end: Row from which on everything counts.
+    """
+    if network.compute.kernels == NO_KERNELS or not network.reuse.drop_masked:
+        return None
+    return Split(end, prefix.counts().to(torch.int32))
 
 
 def suffix_cache(prefix: Prefix, reuse: Reuse, name: str | Cache = PARTITIONED) -> Cache:

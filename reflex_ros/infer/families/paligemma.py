@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from reflex_ros.infer.compute import DEFAULT, Compute
 from reflex_ros.infer.decoder import Layer, Norm, Style, gelu_tanh
-from reflex_ros.infer.passes import LayerPass
+from reflex_ros.infer.passes import LayerPass, kernels_named
 from reflex_ros.infer.snapshot import Positions, Prefix, empty_cache, run_prefix
 from reflex_ros.infer.vision import Siglip
 from reflex_ros.infer.weights import Linear, Weights
@@ -32,10 +33,13 @@ class PaliGemma:
     Args:
         tensors: Weights by canonical name, in the types of ``plan.CastWeights``.
         sizes: Of the checkpoint.
-        reuse: Switches.
+        reuse, compute: Switches.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse,
+        compute: Compute = DEFAULT,
+    ) -> None:  # fmt: skip
         root = Weights(tensors, 'paligemma_with_expert.')
         vlm, expert = root.at('paligemma.model'), root.at('gemma_expert.model')
         style = Style(
@@ -45,8 +49,11 @@ class PaliGemma:
         self._parts, self._expert, self._style = vlm, expert, style
         self._words = vlm['language_model.embed_tokens.weight']
         self._scale = torch.tensor(self._words.shape[1] ** 0.5, dtype=self._words.dtype)
-        self.sizes, self.reuse = sizes, reuse
-        self.expert_pass = LayerPass(lambda: self.expert, traced=reuse.traced)
+        self.sizes, self.reuse, self.compute = sizes, reuse, compute
+        self.expert_pass = LayerPass(
+            lambda: self.expert, traced=reuse.traced,
+            kernels=kernels_named(compute.kernels, self._words),
+        )  # fmt: skip
         self.camera_tokens = (sizes.image // sizes.patch) ** 2
         # the reference rounds its frequencies with the weights; trained so, they must stay so
         is_half = self._words.dtype is torch.bfloat16

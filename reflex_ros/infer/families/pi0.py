@@ -9,10 +9,11 @@ from torch import Tensor
 
 from reflex_ros.infer import flow
 from reflex_ros.infer.cache import PARTITIONED, Cache, StaticCache, watch_of
+from reflex_ros.infer.compute import DEFAULT, Compute
 from reflex_ros.infer.decoder import Pass
 from reflex_ros.infer.families.action_tokens import ActionTokens
 from reflex_ros.infer.families.paligemma import PaliGemma
-from reflex_ros.infer.snapshot import Prefix, is_aligned, suffix_cache
+from reflex_ros.infer.snapshot import Prefix, is_aligned, split_of, suffix_cache
 from reflex_ros.infer.weights import Weights
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Pi0(PaliGemma):
     """Network of a Pi0 checkpoint, see ``snapshot.SnapshotNetwork``.
 
     Args:
-        tensors, sizes, reuse: See ``PaliGemma``.
+        tensors, sizes, reuse, compute: See ``PaliGemma``.
         config: Configuration of the checkpoint.
     """
 
@@ -35,9 +36,10 @@ class Pi0(PaliGemma):
     is_state_in_prefix = False
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse, config: PretrainedConfig
-    ) -> None:
-        super().__init__(tensors, sizes, reuse)
+        self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse, config: PretrainedConfig,
+        compute: Compute = DEFAULT,
+    ) -> None:  # fmt: skip
+        super().__init__(tensors, sizes, reuse, compute)
         weights = Weights(tensors)
         self.state_in = weights.linear('state_proj')
         self.tokens = ActionTokens(weights, config)
@@ -93,6 +95,7 @@ class Pi0Denoiser:
             joined, self._at + skip,
             network.positions(positions, below=prefix.length + tokens),
             mask=None if mask is None else mask[:, skip:], watch=watch_of(joined),
+            split=split_of(prefix, network, self._at) if skip else None,
         )  # fmt: skip
 
     def velocity(self, x: Tensor, k: int) -> Tensor:

@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer import flow
 from reflex_ros.infer.cache import PARTITIONED, Cache, watch_of
+from reflex_ros.infer.compute import DEFAULT, Compute
 from reflex_ros.infer.decoder import Modulation, Norm, Pass
 from reflex_ros.infer.families.action_tokens import embed_taus
 from reflex_ros.infer.families.paligemma import PaliGemma
-from reflex_ros.infer.snapshot import Prefix, is_aligned, suffix_cache
+from reflex_ros.infer.snapshot import Prefix, is_aligned, split_of, suffix_cache
 from reflex_ros.infer.weights import Weights
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Pi05(PaliGemma):
     """Network of a Pi0.5 checkpoint, see ``snapshot.SnapshotNetwork``.
 
     Args:
-        tensors, sizes, reuse: See ``PaliGemma``.
+        tensors, sizes, reuse, compute: See ``PaliGemma``.
         config: Configuration of the checkpoint.
     """
 
@@ -38,9 +39,10 @@ class Pi05(PaliGemma):
     is_state_in_prefix = False
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse, config: PretrainedConfig
-    ) -> None:
-        super().__init__(tensors, sizes, reuse)
+        self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse, config: PretrainedConfig,
+        compute: Compute = DEFAULT,
+    ) -> None:  # fmt: skip
+        super().__init__(tensors, sizes, reuse, compute)
         weights = Weights(tensors)
         self.actions_in = weights.linear('action_in_proj')
         self.velocity_out = weights.linear('action_out_proj')
@@ -93,6 +95,7 @@ class Pi05Denoiser:
         self._how = Pass(
             joined, at, network.positions(positions, below=prefix.length + network.chunk),
             mask=prefix.seen_by(network.chunk, None, at), watch=watch_of(joined),
+            split=split_of(prefix, network, at),
         )  # fmt: skip
 
     def commit(self, rows: int) -> None:

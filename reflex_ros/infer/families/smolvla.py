@@ -12,9 +12,10 @@ from torch.nn import functional as F
 from reflex_ros.core.errors import ModelError
 from reflex_ros.infer import flow
 from reflex_ros.infer.cache import PARTITIONED, StaticCache
+from reflex_ros.infer.compute import DEFAULT, Compute
 from reflex_ros.infer.decoder import Layer, Norm, Pass, Projected, Style
 from reflex_ros.infer.families.action_tokens import ActionTokens
-from reflex_ros.infer.passes import LayerPass
+from reflex_ros.infer.passes import LayerPass, kernels_named
 from reflex_ros.infer.snapshot import (
     Positions,
     Prefix,
@@ -45,7 +46,7 @@ class SmolVla:
     Args:
         tensors: Weights by canonical name, in the types of ``plan.CastWeights``.
         sizes: Of the checkpoint.
-        reuse: Switches.
+        reuse, compute: Switches.
         config: Configuration of the checkpoint.
 
     Raises:
@@ -56,8 +57,9 @@ class SmolVla:
     is_state_in_prefix = True
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse, config: PretrainedConfig
-    ) -> None:
+        self, tensors: Mapping[str, Tensor], sizes: Sizes, reuse: Reuse, config: PretrainedConfig,
+        compute: Compute = DEFAULT,
+    ) -> None:  # fmt: skip
         root, weights = Weights(tensors, 'vlm_with_expert.'), Weights(tensors)
         vlm, expert = root.at('vlm.model'), root.at('lm_expert')
         style = Style(
@@ -72,9 +74,13 @@ class SmolVla:
         self.state_in = weights.linear('state_proj')
         self.tokens = ActionTokens(weights, config)
         self.velocity_out = weights.linear('action_out_proj')
-        self.sizes, self.reuse, self.chunk = sizes, reuse, config.chunk_size
+        self.sizes, self.reuse, self.compute = sizes, reuse, compute
+        self.chunk = config.chunk_size
         side = sizes.image // sizes.patch
-        self.expert_pass = LayerPass(lambda: self.expert, traced=reuse.traced)
+        self.expert_pass = LayerPass(
+            lambda: self.expert, traced=reuse.traced,
+            kernels=kernels_named(compute.kernels, self._words),
+        )  # fmt: skip
         self._state_pass = LayerPass(lambda: self._vlm, traced=reuse.traced)
         self.camera_tokens = (side // sizes.scale_factor) ** 2
         self.positions = Positions(
