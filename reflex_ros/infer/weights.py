@@ -42,6 +42,10 @@ class Weights:
         """Return the tensors below ``name``."""
         return Weights(self._tensors, f'{self._prefix}{name}.')
 
+    def read_by(self, kind: type[Weights]) -> Weights:
+        """Return the same tensors, whose linear maps are of another kind."""
+        return kind(self._tensors, self._prefix)
+
     def __contains__(self, name: str) -> bool:
         """Return whether there is such a tensor."""
         return self._prefix + name in self._tensors

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from reflex_ros.infer.compute import DEFAULT, Compute
 from reflex_ros.infer.decoder import Layer, Norm, Style, gelu_tanh
+from reflex_ros.infer.fp8 import prefix_weights
 from reflex_ros.infer.passes import LayerPass, kernels_named
 from reflex_ros.infer.snapshot import Positions, Prefix, empty_cache, run_prefix
 from reflex_ros.infer.vision import Siglip
@@ -74,7 +75,9 @@ class PaliGemma:
     @cached_property
     def vlm(self) -> tuple[Layer, ...]:
         """Layers of the language model."""
-        return _stack(self._parts.at('language_model'), self.sizes.depth, self._style)
+        parts = prefix_weights(
+            self._parts.at('language_model'), is_fp8=self.compute.fp8_prefix)
+        return _stack(parts, self.sizes.depth, self._style)
 
     @cached_property
     def expert(self) -> tuple[Layer, ...]:

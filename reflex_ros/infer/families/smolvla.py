@@ -15,6 +15,7 @@ from reflex_ros.infer.cache import PARTITIONED, StaticCache
 from reflex_ros.infer.compute import DEFAULT, Compute
 from reflex_ros.infer.decoder import Layer, Norm, Pass, Projected, Style
 from reflex_ros.infer.families.action_tokens import ActionTokens
+from reflex_ros.infer.fp8 import prefix_weights
 from reflex_ros.infer.passes import LayerPass, kernels_named
 from reflex_ros.infer.snapshot import (
     Positions,
@@ -98,7 +99,8 @@ class SmolVla:
 
     @cached_property
     def _vlm(self) -> tuple[Layer, ...]:
-        parts, style = self._parts.at('text_model'), self._style
+        style = self._style
+        parts = prefix_weights(self._parts.at('text_model'), is_fp8=self.compute.fp8_prefix)
         return tuple(
             Layer(parts.at(f'layers.{i}'), style, slot=i, is_cross=False)
             for i in range(self.sizes.depth)
