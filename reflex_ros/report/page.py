@@ -104,7 +104,7 @@ def _card(analysis: Analysis, name: str) -> str:
     ends = interval(estimate, what.unit)
     small = f'95 %: {ends}' if ends else 'no interval'
     return (f'<div class="card" data-figure="{name}"><b>{escape(figure(estimate, what.unit))}</b>'
-            f'<span>{escape(what.text)}</span><small>{escape(small)}, n = {estimate.n}</small>'
+            f'<span>{escape(what.text)}</span><small>{escape(small)}, n\xa0=\xa0{estimate.n}</small>'
             '</div>')
 
 

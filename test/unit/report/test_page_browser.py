@@ -18,7 +18,28 @@ from reflex_ros.report.page import page
 
 BROWSER = shutil.which('chromium') or shutil.which('chromium-browser') or shutil.which(
     'google-chrome')
-LAPTOP, PHONE = (1280, 900, False), (390, 844, True)
+LAPTOP, PHONE, SMALL = (1280, 900, False), (390, 844, True), (320, 640, True)
+BROKEN = """(() => {
+  const found = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode, tag = node.parentElement.tagName;
+    if (['SCRIPT', 'STYLE', 'NOSCRIPT', 'text'].includes(tag)) continue;
+    for (const word of node.data.matchAll(/\\w+/g)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1)
+        found.push([tag, word[0]]);
+    }
+  }
+  return found;
+})()"""
+"""Words that stand on two lines, each with its element."""
+HEADS = """[...document.querySelectorAll('th')].filter((th) => {
+  const line = parseFloat(getComputedStyle(th).lineHeight);
+  return th.getBoundingClientRect().height > 1.9 * line || th.scrollWidth > th.clientWidth;
+}).map((th) => th.textContent)"""
+"""Heads of columns that need more than a line."""
 
 pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason='no chromium on this machine'),
@@ -146,6 +167,23 @@ def test_the_page_works_and_fits_its_screen(browser, file, size, scheme):
     background = browser.picture()[2, 2].mean()
     assert background > 240 if scheme == 'light' else background < 40
     assert faults_of(browser) == []
+
+
+@pytest.mark.parametrize('size', [LAPTOP, PHONE, SMALL], ids=('laptop', 'phone', 'small'))
+def test_no_word_is_broken_and_every_table_head_is_whole(browser, file, size):
+    browser.open(file, size)
+    assert browser.value(BROKEN) == []
+    assert browser.value(HEADS) == []
+    assert browser.value('document.documentElement.scrollWidth') <= size[0]
+
+
+def test_broken_words_can_fail(browser, file, tmp_path):
+    """Heads that may break anywhere do, since cells of figures take the room."""
+    loose = tmp_path / 'loose.html'
+    style = '<style>th { overflow-wrap: anywhere; white-space: normal }</style></head>'
+    loose.write_text(file.read_text().replace('</head>', style))
+    browser.open(loose, PHONE)
+    assert ['TH', 'missing'] in browser.value(BROKEN) and browser.value(HEADS)
 
 
 def test_what_does_not_fit_a_phone_can_fail(browser, file, tmp_path):
