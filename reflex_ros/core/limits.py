@@ -138,6 +138,19 @@ def piper_limits(*, acceleration: float = 5.0, jerk: float = 200.0) -> JointLimi
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """State of a command stream after its newest command, in finite differences of commands.
+
+    Attributes:
+        position, velocity, acceleration: ``float64[J]``; rad and m, per s, per s^2.
+    """
+
+    position: FloatArray = field(compare=False)
+    velocity: FloatArray = field(compare=False)
+    acceleration: FloatArray = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Limited:
     """One command of the limiter.
 
@@ -223,6 +236,11 @@ class Limiter:
     def velocity(self) -> FloatArray:
         """Return the velocity of the command stream, ``float64[J]``, a copy."""
         return self._v.copy()
+
+    @property
+    def stream(self) -> Stream:
+        """Return the state of the command stream, copies."""
+        return Stream(self._p.copy(), self._v.copy(), self._a.copy())
 
     @property
     def stop_position(self) -> FloatArray:
@@ -328,24 +346,3 @@ class Limiter:
             & (np.abs(settle) <= self._jump)
             & (np.abs(settle) <= self._push)
         )
-
-
-def can_blend(limits: JointLimits, seam_offset: Setpoint, duration_ns: int) -> bool:
-    """Return whether a blend of this length can take up the offset without exceeding the speed.
-
-    The step in position must be travelled at no more than the velocity limit (a smooth transfer
-    peaks at 15/8 of its mean speed), and the velocities of two motions that both keep the limit
-    differ by at most twice that. Acceleration and jerk are left to the limiter, which stretches a
-    blend that is too sharp: rejecting those seams would reject the reaction to every sudden event.
-
-    Args:
-        limits: Limits of the joints.
-        seam_offset: Old minus new setpoint.
-        duration_ns: Length of the blend.
-    """
-    if not (np.isfinite(seam_offset.position).all() and np.isfinite(seam_offset.velocity).all()):
-        return False
-    reach = limits.velocity * (max(0, duration_ns) / S) * (8.0 / 15.0)
-    is_near = np.abs(seam_offset.position) <= reach
-    is_steady = np.abs(seam_offset.velocity) <= 2.0 * limits.velocity
-    return bool((is_near & is_steady).all())

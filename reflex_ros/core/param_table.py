@@ -93,6 +93,10 @@ CHUNK = (
               choices=(PRESET, 'observation', 'first_execution')),
     ParamSpec('chunk.blend_s', 0.06, 's', 'Time in which the step at a seam is blended away.',
               bounds=(0.0, 1.0)),
+    ParamSpec('chunk.blend_above_rad', 0.05, 'rad', 'A chunk with a larger joint step at the '
+              'switch is blended even under `replace`, and for as long as the limits need, 0.5 s '
+              'at most. If no such blend fits, it joins as asked, or is rejected above '
+              '`safety.max_seam_rad`.', bounds=(0.0, 10.0)),
 )
 
 DELAY = (
@@ -131,7 +135,8 @@ SAFETY = (
     ParamSpec('safety.ramp_s', 0.5, 's', 'Duration of the ramp from the held pose into the first '
               'chunk.', bounds=(0.1, 10.0)),
     ParamSpec('safety.max_seam_rad', 0.5, 'rad', 'A chunk with a larger joint step at the switch '
-              'is rejected. What the joint can move at its velocity limit in the time since the '
+              'is blended if the limits allow it within 0.5 s, else rejected; from rest it always '
+              'is. What the joint can move at its velocity limit in the time since the '
               'observation comes on top, except for row 0 of a chunk that ends a rest.',
               bounds=(0.01, 3.0)),
 )

@@ -2,7 +2,8 @@
 
 ``replace`` takes the new path as it is. ``blend`` removes only the discontinuity: the difference
 between the two motions at the switch is added to the new path and dies out within 60 ms, so the
-new chunk is neither delayed nor mixed with the old one after that.
+new chunk is neither delayed nor mixed with the old one after that. How long the difference must
+take to stay within the limits of the arm is found in ``core.fit``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.interpolate import Path, Setpoint, gripper_columns
+from reflex_ros.core.interpolate import Path, Setpoint, gripper_columns, revolute
 from reflex_ros.core.types import FloatArray
 
 BLEND_NS = 60 * MS
@@ -65,19 +66,22 @@ def replace(new: Path) -> Path:
     return new
 
 
-def blend(new: Path, *, offset: Setpoint, at_ns: int, duration_ns: int = BLEND_NS) -> Path:
+def blend(new: Path, *, offset: Setpoint, at_ns: int, duration_ns: int = BLEND_NS,
+          acceleration: FloatArray | None = None) -> Path:
     """Return the new path with the old motion's lead dying out.
 
     The result starts at ``new + offset`` in position and velocity, and from ``at_ns +
     duration_ns`` on it is the new path exactly. The offset is a quintic with zero acceleration at
-    both ends, so it adds no acceleration step. A gripper's offset shrinks monotonically: a
-    velocity that would carry it past either motion is reduced.
+    its end, and at its start too unless one is given. A gripper's offset shrinks monotonically: a
+    velocity that would carry it past either motion is reduced, an acceleration is left out.
 
     Args:
         new: Path that takes over.
         offset: Old minus new setpoint at ``at_ns`` (``measure_seam(...).offset``).
         at_ns: Instant of the switch, on the clock of the path.
         duration_ns: Length of the blend, >= 0; 0 returns ``new``.
+        acceleration: ``float64[J]`` old minus new acceleration at ``at_ns``, rad/s^2 and m/s^2;
+            None for zero.
 
     Raises:
         ConfigError: ``duration_ns`` is negative or the offset is not finite.
@@ -86,17 +90,32 @@ def blend(new: Path, *, offset: Setpoint, at_ns: int, duration_ns: int = BLEND_N
         raise ConfigError(
             f'blend duration_ns: got {duration_ns}, expected >= 0 (ns). Use {BLEND_NS}.'
         )
-    if not (np.isfinite(offset.position).all() and np.isfinite(offset.velocity).all()):
+    curve = np.zeros(len(offset.position)) if acceleration is None else acceleration
+    if not all(np.isfinite(part).all() for part in (offset.position, offset.velocity, curve)):
         raise ConfigError(
-            f'blend offset: got {offset.position.tolist()} and {offset.velocity.tolist()}, '
-            'expected finite numbers (rad, m; rad/s, m/s). Reject the chunk.'
+            f'blend offset: got {offset.position.tolist()}, {offset.velocity.tolist()} and '
+            f'{curve.tolist()}, expected finite numbers (rad, m; per s, per s^2). Reject the '
+            'chunk.'
         )
-    if duration_ns == 0 or not (offset.position.any() or offset.velocity.any()):
+    if duration_ns == 0 or not (offset.position.any() or offset.velocity.any() or curve.any()):
         return new
-    return _Blended(new, _without_overshoot(offset, duration_ns / S), at_ns, duration_ns)
+    curve = curve * revolute(len(curve))
+    return _Blended(new, without_overshoot(offset, duration_ns / S), curve, at_ns, duration_ns)
 
 
-def _without_overshoot(offset: Setpoint, duration_s: float) -> Setpoint:
+def decay(u: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the quintic Hermite weights of value, slope and curvature at ``u`` = 0.
+
+    At ``u`` = 1 all of them and their first two derivatives are zero.
+
+    Args:
+        u: ``float64`` share of the blend that has passed, 0..1, any shape.
+    """
+    rest = (1.0 - u) ** 3
+    return rest * (1.0 + 3.0 * u + 6.0 * u * u), rest * u * (1.0 + 3.0 * u), rest * u * u / 2.0
+
+
+def without_overshoot(offset: Setpoint, duration_s: float) -> Setpoint:
     """Reduce the velocity of grippers so that their offset decays monotonically to zero."""
     size = np.abs(offset.position) * (_GRIPPER_RATE / duration_s)
     towards_zero = -np.sign(offset.position)
@@ -108,9 +127,11 @@ def _without_overshoot(offset: Setpoint, duration_s: float) -> Setpoint:
 class _Blended:
     """A path plus an offset that dies out."""
 
-    def __init__(self, new: Path, offset: Setpoint, at_ns: int, duration_ns: int) -> None:
+    def __init__(self, new: Path, offset: Setpoint, curve: FloatArray, at_ns: int,
+                 duration_ns: int) -> None:
         self._new = new
         self._offset = offset
+        self._curve = curve
         self._at_ns = at_ns
         self._duration_ns = duration_ns
 
@@ -132,20 +153,24 @@ class _Blended:
             return new
         duration_s = self._duration_ns / S
         p, v = self._offset.position, self._offset.velocity * duration_s
+        c = self._curve * duration_s**2
         rest = (1.0 - u) ** 2
-        # Quintic Hermite: value 1 / slope 1 at u = 0, everything else zero at both ends.
+        # Quintic Hermite: value, slope and curvature at u = 0, everything zero at u = 1.
         value = rest * (1.0 - u) * (1.0 + 3.0 * u + 6.0 * u * u)
         slope = rest * (1.0 - u) * u * (1.0 + 3.0 * u)
+        curve = rest * (1.0 - u) * u * u / 2.0
         value_rate = -30.0 * u * u * rest
         slope_rate = rest * (1.0 + 2.0 * u - 15.0 * u * u)
+        curve_rate = rest * u * (1.0 - 2.5 * u)
         return Setpoint(
-            new.position + (p * value + v * slope),
-            new.velocity + (p * value_rate + v * slope_rate) / duration_s,
+            new.position + (p * value + v * slope + c * curve),
+            new.velocity + (p * value_rate + v * slope_rate + c * curve_rate) / duration_s,
         )
 
     def positions(self, times_ns: npt.NDArray[np.int64]) -> FloatArray:
         """Return the positions at ``int64[N]`` instants, ``float64[N, J]``, as ``at`` does."""
-        rows = self._new.positions(times_ns)
-        for i in np.flatnonzero(times_ns < self._at_ns + self._duration_ns):
-            rows[i] = self.at(int(times_ns[i])).position
-        return rows
+        duration_s = self._duration_ns / S
+        u = np.clip((times_ns - self._at_ns) / self._duration_ns, 0.0, 1.0)[:, None]
+        value, slope, curve = decay(u)
+        offset = self._offset.position * value + self._offset.velocity * (slope * duration_s)
+        return self._new.positions(times_ns) + offset + self._curve * (curve * duration_s**2)

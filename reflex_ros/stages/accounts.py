@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from reflex_ros.core.clock import S
 from reflex_ros.core.types import ChunkTrace, Fate, RejectReason, StallEvent
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class TraceBook:
         """Return the trace of an accepted chunk that is over."""
         self._number += 1
         chunk, seam = running.chunk, running.seam
+        if running.fitted_ns:
+            text += f'; {joined(running)}'
         first_ns = running.first_command_ns
         return ChunkTrace(
             number=self._number, stamp_ns=stamp_ns, chunk_id=chunk.chunk_id, epoch=chunk.epoch,
@@ -133,6 +136,12 @@ class StallBook:
             number=self._number, stamp_ns=first.stamp_ns, first_index=first.index, ticks=ticks,
             duration_ns=ticks * self._period_ns, cause=first.cause, text=explain(first.cause),
         )
+
+
+def joined(running: Running) -> str:
+    """Return how a chunk was joined whose step was too large for what it asked for."""
+    return (f'blended over {running.fitted_ns / S:.3g} s to stay within the limits '
+            f'(asked for {running.chunk.stitch.value})')
 
 
 def explain(cause: Cause) -> str:

@@ -25,9 +25,12 @@ class BridgeConfig:
         step_period_ns: Time between rows, 0 = the control period.
         ramp_ns: Duration of the ramp from the held pose into the first chunk.
         blend_ns: Duration over which a seam is blended.
+        blend_above_rad: Joint step above which a chunk is blended whatever it asks for, and for
+            as long as the limits need.
         initial_latency_ns, initial_delta_ns: L and Delta before they are estimated.
         delay_window, delay_quantile, delay_warmup: See ``core.delay.DelayEstimator``.
-        max_seam_rad: Largest joint step at a switch; the time since the observation adds to it.
+        max_seam_rad: Joint step at a switch above which a chunk that cannot be blended within the
+            limits is rejected; the time since the observation adds to it.
         plan_period_ns: Longest time between two publications of the plan.
         settled_velocity: Joint speed below which the arm counts as settled, rad/s.
         is_autostarted: Whether activation itself is the request to move.
@@ -43,6 +46,7 @@ class BridgeConfig:
     step_period_ns: int = 0
     ramp_ns: int = 500 * MS
     blend_ns: int = BLEND_NS
+    blend_above_rad: float = 0.05
     initial_latency_ns: int = 100 * MS
     initial_delta_ns: int = 150 * MS
     delay_window: int = 50

@@ -6,6 +6,7 @@ or a damaged one must not shut out the good ones behind it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reflex_ros.core.clock import S
@@ -113,10 +114,12 @@ class Intake:
         if step is None or position is None:
             return RejectReason.NONE, ''
         switch_ns = max(next_due_ns, running.step0_ns)
-        return judge_seam(
+        text = judge_seam(
             running, step, names=self._arm.names, held=position, switch_ns=switch_ns,
             rest_ns=self._rest_since_ns(switch_ns), speed=self._arm.limits().velocity,
-            max_seam_rad=self._config.max_seam_rad)
+            max_seam_rad=self._config.max_seam_rad,
+            fit=partial(self._mover.fit, running, next_due_ns))
+        return RejectReason.SEAM if text else RejectReason.NONE, text
 
     def _rest_since_ns(self, switch_ns: int) -> int | None:
         """Return since when the arm has been at rest, None while it follows a plan.

@@ -151,6 +151,7 @@ def bridge_config(params: Params, *, policy: str, uses_sim_time: bool = False) -
         delay_window=cast('int', params['delay.window']),
         delay_quantile=cast('float', params['delay.quantile']),
         delay_warmup=cast('int', params['delay.warmup']),
+        blend_above_rad=cast('float', params['chunk.blend_above_rad']),
         max_seam_rad=cast('float', params['safety.max_seam_rad']),
         is_autostarted=cast('bool', params['run.autostart']),
         instruction=cast('str', params['run.instruction']),

@@ -6,22 +6,27 @@ not before its row 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from reflex_ros.core.fit import LONGEST_NS
 from reflex_ros.core.interpolate import Setpoint, SetpointPath, gripper_columns, revolute
 from reflex_ros.core.stitch import BLEND_NS, Seam, blend, measure_seam
 from reflex_ros.core.types import Stitch
 
 if TYPE_CHECKING:
+    from reflex_ros.core.fit import Fit
     from reflex_ros.core.interpolate import Path
     from reflex_ros.core.types import ActionChunk, FloatArray
 
 MOST_WAITING = 8
 
+FitBlend = Callable[['Running', int], 'Fit | None']
+"""Looks for a blend of a chunk that takes over at a tick (steady ns); None where none is tried."""
 Range = tuple['FloatArray | float', 'FloatArray | float']
 """Lower and upper end, the same for all columns or one number for each."""
 
@@ -36,6 +41,8 @@ class Running:
         observation_ns: Oldest frame behind it. ``accepted_ns``: when it was accepted.
         covered_ns: Part of its inference that the plan before it covered.
         seam: Step at the switch, None where a ramp leads over it.
+        must_blend: Whether it was accepted only because a blend fits the limits.
+        fitted_ns: Length of the blend that was made to fit the limits, 0 if none was.
         entered_row, entered_ns: Row and tick at which it took over, -1 until then.
         first_command_ns: Due instant of its first command, 0 if none yet.
         ticks: Ticks that executed it. ``stalled_ticks``: stalled ticks before it.
@@ -49,6 +56,8 @@ class Running:
     accepted_ns: int
     covered_ns: int = 0
     seam: Seam | None = None
+    must_blend: bool = False
+    fitted_ns: int = 0
     entered_row: int = -1
     entered_ns: int = -1
     first_command_ns: int = 0
@@ -96,10 +105,12 @@ class Follower:
 
     Args:
         blend_ns: Duration over which all but ``Stitch.REPLACE`` remove the discontinuity.
+        blend_above_rad: Joint step above which every stitcher does, for as long as it needs.
     """
 
-    def __init__(self, *, blend_ns: int = BLEND_NS) -> None:
+    def __init__(self, *, blend_ns: int = BLEND_NS, blend_above_rad: float = np.inf) -> None:
         self._blend_ns = blend_ns
+        self._blend_above_rad = blend_above_rad
         self._waiting: list[Running] = []
         self.active: Running | None = None
 
@@ -128,13 +139,15 @@ class Follower:
         """Return whether a waiting chunk takes over at a tick."""
         return self.pending is not None and self.pending.step0_ns <= due_ns
 
-    def switch(self, due_ns: int, current: Setpoint | None) -> tuple[Running, ...]:
+    def switch(self, due_ns: int, current: Setpoint | None,
+               fit: FitBlend | None = None) -> tuple[Running, ...]:
         """Let the newest chunk whose row 0 is due take over; return those that end, oldest first.
 
         Args:
             due_ns: The tick.
             current: Where the arm is going now, for the seam: ``origin``, or the pose that it
                 holds. None if the chunk is joined in another way; nothing is stitched then.
+            fit: Looks for a blend within the limits, None where there is none to look for.
         """
         ready = [r for r in self._waiting if r.step0_ns <= due_ns]
         if not ready:
@@ -144,7 +157,7 @@ class Follower:
         self._waiting = self._waiting[len(ready):]
         self.active.entered_row, self.active.entered_ns = int(self.active.row(due_ns)), due_ns
         if current is not None:
-            self._stitch(self.active, due_ns, current)
+            self._stitch(self.active, due_ns, current, fit)
         return tuple(ended)
 
     def setpoint(self, t_ns: int) -> Setpoint | None:
@@ -166,10 +179,15 @@ class Follower:
             switch_ns: Tick of the switch.
             next_due_ns: The next tick: no waiting chunk has its turn before it.
         """
+        left = self.left_at(switch_ns, next_due_ns=next_due_ns)
+        return None if left is None else left.at(switch_ns)
+
+    def left_at(self, switch_ns: int, *, next_due_ns: int) -> Path | None:
+        """Return the path of the chunk that is left at a switch, as for ``origin``."""
         if self.active is None:
             return None
         before = [r for r in self._waiting if max(r.step0_ns, next_due_ns) < switch_ns]
-        return (before[-1] if before else self.active).path.at(switch_ns)
+        return (before[-1] if before else self.active).path
 
     def drop(self) -> tuple[Running, ...]:
         """Forget all chunks and return them, oldest first."""
@@ -190,10 +208,19 @@ class Follower:
             rows[begun] = running.path.positions(times[begun])
         return times, rows
 
-    def _stitch(self, running: Running, due_ns: int, current: Setpoint) -> None:
+    def _stitch(self, running: Running, due_ns: int, current: Setpoint,
+                fit: FitBlend | None) -> None:
+        """Join a chunk as it asks, or where its step is too large for that by what fits."""
         joints = np.flatnonzero(revolute(len(current.position))).tolist()
-        running.seam = measure_seam(current, running.path.at(due_ns), joints=joints)
-        if running.chunk.stitch is not Stitch.REPLACE:  # rtc leaves a small step, too
+        seam = running.seam = measure_seam(current, running.path.at(due_ns), joints=joints)
+        blend_ns = 0 if running.chunk.stitch is Stitch.REPLACE else self._blend_ns
+        if running.must_blend or seam.position > self._blend_above_rad:
+            found = None if fit is None else fit(running, due_ns)
+            if found is not None and found.path is not None:
+                running.path, running.fitted_ns = found.path, found.duration_ns
+                return
+            if running.must_blend:  # it fitted when it was accepted: as gently as can be
+                blend_ns = LONGEST_NS
+        if blend_ns:  # rtc leaves a small step, too
             running.path = blend(
-                running.path, offset=running.seam.offset, at_ns=due_ns, duration_ns=self._blend_ns,
-            )
+                running.path, offset=seam.offset, at_ns=due_ns, duration_ns=blend_ns)

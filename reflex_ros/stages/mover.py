@@ -15,16 +15,18 @@ import numpy.typing as npt
 from reflex_ros.arm.checks import check_pose
 from reflex_ros.arm.several import SeveralArms
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
-from reflex_ros.core.clock import MS
+from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError, ReflexError
+from reflex_ros.core.fit import Window, fit_blend
 from reflex_ros.core.interpolate import Setpoint
-from reflex_ros.core.limits import Limited, Limiter
+from reflex_ros.core.limits import Limited, Limiter, Stream
 from reflex_ros.core.types import ArmState
 from reflex_ros.stages.follower import Follower, Running
 from reflex_ros.stages.tick import Motion
 
 if TYPE_CHECKING:
     from reflex_ros.arm.protocol import Arm
+    from reflex_ros.core.fit import Fit
     from reflex_ros.core.types import FloatArray
     from reflex_ros.stages.bridge_config import BridgeConfig
 
@@ -66,7 +68,8 @@ class Mover:
         self._arm = arm
         self._config = config
         self._states = states
-        self.follower = Follower(blend_ns=config.blend_ns)
+        self.follower = Follower(blend_ns=config.blend_ns,
+                                 blend_above_rad=config.blend_above_rad)
         self._limiter: Limiter | None = None
         self.is_armed = False
         self._needs_ramp = self._must_rest = True
@@ -161,6 +164,33 @@ class Mover:
         current = self._current(switch_ns, next_due_ns=next_due_ns)
         origin = self._limiter.position if current is None else current.position
         return np.asarray(running.path.at(switch_ns).position - origin)
+
+    def fit(self, running: Running, next_due_ns: int) -> Fit | None:
+        """Return how a chunk could be blended within the limits; None where none would be tried.
+
+        Args:
+            running: A chunk that takes over at the tick or later.
+            next_due_ns: First tick that could execute it.
+        """
+        switch_ns = max(next_due_ns, running.step0_ns)
+        is_behind_ramp = self._needs_ramp or self._states.state is ArmState.RAMP_IN
+        if self._limiter is None or is_behind_ramp:
+            return None
+        window = Window(switch_ns, running.path.end_ns - running.chunk.step_period_ns,
+                        self._config.period_ns, self._config.blend_ns)
+        return fit_blend(running.path, self._stream(switch_ns, next_due_ns), self._arm.limits(),
+                         window=window, names=self._arm.names)
+
+    def _stream(self, switch_ns: int, next_due_ns: int) -> Stream:
+        """Return the command stream one period before a switch: as it is, or as it will be."""
+        assert self._limiter is not None
+        path = self.follower.left_at(switch_ns, next_due_ns=next_due_ns)
+        period_ns = self._config.period_ns
+        if switch_ns <= next_due_ns or path is None or self._states.state not in _MOVING:
+            return self._limiter.stream
+        first, second, third = (path.at(switch_ns - k * period_ns).position for k in (3, 2, 1))
+        h = period_ns / S
+        return Stream(third, (third - second) / h, (third - 2.0 * second + first) / h**2)
 
     # ---- the tick ----------------------------------------------------------------------------
 
@@ -263,7 +293,7 @@ class Mover:
     def _take_over(self, due_ns: int) -> None:
         if not self.follower.is_due(due_ns):
             return
-        ended = self.follower.switch(due_ns, self._current(due_ns, next_due_ns=due_ns))
+        ended = self.follower.switch(due_ns, self._current(due_ns, next_due_ns=due_ns), self.fit)
         active = self.follower.active
         assert active is not None
         text = f'followed by chunk {active.chunk.chunk_id}'

@@ -84,6 +84,7 @@ class EpisodeSpec:
             'chunk.execute_steps': self.execute_steps,
             'delay.injected_s': delay_s,
             'safety.max_observation_age_s': max(0.5, 2 * delay_s + 0.15),
+            'chunk.blend_above_rad': 10.0,  # compared is each stitcher as it is
             **self.params,
         }
         unknown = sorted(set(chosen) - set(values))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.interpolate import Setpoint
-from reflex_ros.core.limits import JointLimits, Limiter, can_blend, piper_limits
+from reflex_ros.core.limits import JointLimits, Limiter, piper_limits
 from reflex_ros.core.types import JOINT_NAMES
 
 H_NS = 20 * MS
@@ -366,19 +366,3 @@ def test_limiter_refuses_wrong_names_and_periods() -> None:
         Limiter(PIPER, period_ns=H_NS, names=('joint1',))
     with pytest.raises(ConfigError, match='period_ns'):
         Limiter(PIPER, period_ns=0)
-
-
-@pytest.mark.parametrize(
-    ('position', 'velocity', 'is_possible'),
-    [(0.0, 0.0, True), (0.09, 0.0, True), (0.1, 0.0, False), (0.0, 5.9, True), (0.0, 6.1, False)],
-)
-def test_a_seam_that_asks_for_too_much_speed_cannot_be_blended(
-    position: float, velocity: float, is_possible: bool
-) -> None:
-    offset = Setpoint(np.zeros(7), np.zeros(7))
-    offset.position[2], offset.velocity[2] = -position, velocity
-    assert can_blend(PIPER, offset, 60 * MS) is is_possible
-
-
-def test_a_seam_that_is_not_finite_cannot_be_blended() -> None:
-    assert not can_blend(PIPER, Setpoint(np.full(7, np.nan), np.zeros(7)), 60 * MS)

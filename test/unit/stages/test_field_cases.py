@@ -11,7 +11,7 @@ from reflex_ros.core.clock import MS, S
 from reflex_ros.core.limits import piper_limits
 from reflex_ros.core.probe import LognormalCost, constant_costs
 from reflex_ros.core.schedule import switches
-from reflex_ros.core.types import Cause, Fate, Mode, SimTruth, Verdict
+from reflex_ros.core.types import Cause, Fate, Mode, SimTruth, Stitch, Verdict
 from reflex_ros.stages.bridge_config import BridgeConfig
 from reflex_ros.stages.oracle import OraclePolicy
 from reflex_ros.stages.policy import PolicyConfig
@@ -196,3 +196,59 @@ def test_ros_time_that_steps_back_in_sync_mode_does_not_wait_for_the_old_time(lo
     run.timeline.at(START_NS + 3 * S, back)
     log = run.run()
     assert any(t.verdict is Verdict.FRESH for t in after(log, 6))
+
+
+# ---- seams of several cm at speed ------------------------------------------------------------
+
+SWEEP_RAD, SWEEP_S = 1.0, 4.0
+"""joint1 sweeps at up to 1.57 rad/s and 2.5 rad/s^2."""
+
+
+class Sweep:
+    """Knows the sweep exactly, but every chunk believes another zero of joint1 and joint4."""
+
+    def __init__(self):
+        self._rng = np.random.default_rng(4)
+
+    def chunk(self, truth, state, *, horizon, period_ns, start_delay_ns=0):
+        rows = np.tile(HOME, (horizon, 1))
+        t = (truth.stamp_ns + start_delay_ns + np.arange(horizon) * period_ns) / S
+        rows[:, 0] = SWEEP_RAD * np.sin(2 * np.pi * (t % SWEEP_S) / SWEEP_S)
+        rows[:, [0, 3]] += self._rng.uniform(-0.06, 0.06, 2)
+        return rows
+
+
+@pytest.fixture
+def swept(loop):
+    """Return the ticks in motion, and the traces, of a run whose chunks are 5 cm apart."""
+    def run(*, duration_s=9.0, camera_ms=440, **bridge):
+        # an observation each 440 ms: a chunk is executed for longer than its blend takes
+        made = loop(Mode.REFLEX, switch={'stitch': Stitch.REPLACE}, camera_ms=camera_ms,
+                    duration_s=duration_s,
+                    bridge={'max_age_ns': 1200 * MS, **bridge})
+        made.policy._model = OraclePolicy(lambda task: Sweep())
+        log = made.run()
+        return after(log, 2), [t for t in log.traces if t.ticks]
+
+    return run
+
+
+def limited(ticks, traces):
+    """Return the share of limited ticks among those of chunks with a seam of several cm."""
+    large = {t.chunk_id for t in traces if t.seam_position > 0.05}
+    own = [t.verdict for t in ticks if t.chunk_id in large]
+    assert len(large) > 5 and len(own) > 100
+    return own.count(Verdict.LIMITED) / len(own)
+
+
+def test_seams_of_5_cm_at_speed_are_blended_within_the_limits(swept):
+    ticks, traces = swept()
+    assert all('blended over' in t.text for t in traces if t.seam_position > 0.05)
+    assert np.abs(np.diff([t.command[0] for t in ticks])).max() / 0.02 > 1.5
+    assert limited(ticks, traces) < 0.01
+
+
+def test_seams_of_5_cm_at_speed_can_fail(swept):
+    """Replaced as the chunks ask, the same seams are cut by the limiter for most of the time."""
+    ticks, traces = swept(blend_above_rad=10.0)
+    assert limited(ticks, traces) > 0.4

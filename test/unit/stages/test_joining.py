@@ -1,0 +1,168 @@
+"""A step that is too large for what a chunk asked for is blended within the limits, or refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reflex_ros.core.clock import MS
+from reflex_ros.core.fit import LONGEST_NS, Fit
+from reflex_ros.core.limits import piper_limits
+from reflex_ros.core.types import ArmState, RejectReason, Stitch, Verdict
+from reflex_ros.stages.mover import Mover
+
+FIVE_CM = 0.1
+"""rad; 5 cm at the tip of an arm that reaches half a metre."""
+TIGHT = {'max_seam_rad': 0.01}
+"""A bound of 0.055 rad at the 50 ms that the observations of these chunks are old at the switch,
+for an arm of 0.9 rad/s; 0.163 rad if they wait for six ticks more."""
+STEP = 0.2
+ROWS = 40
+
+
+@pytest.fixture
+def moving(rig):
+    """Return rigs that track the home pose."""
+    def make(**config):
+        r = rig(activate=False, max_age_ns=2000 * MS, **config)
+        r.arm._limits = piper_limits().scaled(0.3)
+        r.bridge.connect()
+        r.bridge.activate()
+        r.run_up()
+        return r
+
+    return make
+
+
+def joined(rig, chunk) -> str:
+    return next(t.text for t in rig.traces() if t.chunk_id == chunk.chunk_id)
+
+
+def step(rig, pose, **changes):
+    """Offer a chunk that stays in a pose; return it and what was answered at once."""
+    chunk = rig.chunk(start=pose, to=pose, rows=ROWS, **changes)
+    return chunk, rig.offer(chunk)
+
+
+def finish(rig, pose, ticks: int):
+    """Run ticks, then let a further chunk end the one before; return the records."""
+    records = rig.tick(ticks)
+    rig.offer(rig.chunk(start=pose, to=pose))
+    rig.tick(1)
+    return records
+
+
+@pytest.mark.parametrize('stitch', list(Stitch))
+def test_a_seam_of_5_cm_is_blended_whatever_the_chunk_asked_for(moving, move, stitch):
+    r = moving()
+    chunk, answer = step(r, move(FIVE_CM), stitch=stitch)
+    assert answer is None
+    records = finish(r, move(FIVE_CM), 22)
+    assert {t.verdict for t in records} == {Verdict.FRESH}
+    assert records[-1].command[0] == pytest.approx(FIVE_CM, abs=1e-9)
+    assert joined(r, chunk).endswith(
+        f's to stay within the limits (asked for {stitch.value})')
+    assert 'followed by chunk' in joined(r, chunk) and '; blended over 0.3' in joined(r, chunk)
+    assert [t.seam_position for t in r.traces() if t.chunk_id == chunk.chunk_id] == (
+        pytest.approx([FIVE_CM]))
+
+
+@pytest.mark.parametrize('stitch', list(Stitch))
+def test_a_seam_of_5_cm_is_blended_can_fail(moving, move, stitch):
+    """Left to the stitcher the same step is cut by the limiter."""
+    r = moving(blend_above_rad=10.0)
+    chunk, _ = step(r, move(FIVE_CM), stitch=stitch)
+    assert Verdict.LIMITED in {t.verdict for t in finish(r, move(FIVE_CM), 22)}
+    assert 'blended' not in joined(r, chunk)
+
+
+def test_a_small_step_joins_as_the_chunk_asks(moving, move):
+    r = moving()
+    chunk, _ = step(r, move(0.04), stitch=Stitch.REPLACE)
+    assert r.tick(1)[0].setpoint[0] == pytest.approx(0.04)
+    finish(r, move(0.04), 5)
+    assert 'blended' not in joined(r, chunk)
+
+
+def test_the_plan_shows_the_blend(moving, move):
+    r = moving()
+    step(r, move(FIVE_CM), stitch=Stitch.REPLACE)
+    r.tick(2)
+    plan = r.plans()[-1].setpoints[:, 0]
+    assert plan[0] < 0.01 and plan[-1] == pytest.approx(FIVE_CM) and (np.diff(plan) >= 0).all()
+
+
+# ---- above the bound -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('ahead', [0, 6])
+def test_a_step_above_the_bound_is_blended_if_the_limits_allow(moving, move, ahead):
+    """At once, or at a tick that is still ahead."""
+    r = moving(**TIGHT)
+    r.offer(r.chunk(rows=ROWS))
+    r.tick(1)
+    chunk, answer = step(r, move(STEP), at_ns=r.next_due_ns + ahead * 20 * MS)
+    assert answer is None
+    records = finish(r, move(STEP), ahead + 27)
+    assert {t.verdict for t in records} == {Verdict.FRESH}
+    assert records[-1].command[0] == pytest.approx(STEP, abs=1e-9)
+    assert 'blended over' in joined(r, chunk)
+
+
+def test_a_step_above_the_bound_that_no_blend_takes_up_is_refused_and_the_plan_goes_on(
+        moving, move):
+    r = moving(**TIGHT)
+    r.offer(r.chunk(to=move(0.3), rows=ROWS))
+    r.tick(10)
+    going = r.bridge.follower.active
+    _, answer = step(r, move(0.6))
+    assert answer.reason is RejectReason.SEAM
+    assert 'at joint1: got +0.5' in answer.text and 'expected at most 0.055 rad' in answer.text
+    assert 'No blend fits the limits: over 0.5 s joint1 would need' in answer.text
+    records = r.tick(8)
+    assert r.bridge.follower.active is going
+    assert {t.verdict for t in records} == {Verdict.FRESH}
+    assert [t.command for t in records] == [
+        pytest.approx(going.path.at(t.due_ns).position) for t in records]
+
+
+def test_a_refused_step_moves_nothing_can_fail(moving, move, monkeypatch):
+    """Where a blend is claimed that does not fit, the arm leaves its plan and its limits show."""
+    monkeypatch.setattr(Mover, 'fit', lambda self, running, due_ns: Fit(running.path, 1))
+    r = moving(**TIGHT)
+    r.offer(r.chunk(to=move(0.3), rows=ROWS))
+    r.tick(10)
+    assert step(r, move(0.6))[1] is None
+    assert Verdict.LIMITED in {t.verdict for t in r.tick(8)}
+
+
+def test_a_chunk_that_no_longer_fits_at_its_switch_is_blended_as_long_as_can_be(
+        moving, move, monkeypatch):
+    r = moving(**TIGHT)
+    r.offer(r.chunk(rows=ROWS))
+    r.tick(1)
+    chunk, answer = step(r, move(STEP), at_ns=r.next_due_ns + 60 * MS)
+    assert answer is None
+    monkeypatch.setattr(Mover, 'fit', lambda self, running, due_ns: Fit(None, text='changed'))
+    r.tick(4)
+    path = r.bridge.follower.active.path
+    begun = chunk.step0_at_ns - r.now.stamp_ns + r.now.mono_ns
+    assert path.at(begun).position[0] == pytest.approx(0.0)
+    assert path.at(begun + LONGEST_NS - MS).position[0] < STEP
+    assert path.at(begun + LONGEST_NS).position[0] == pytest.approx(STEP)
+
+
+def test_no_blend_leads_from_a_rest_to_a_pose_above_the_bound(rig, move):
+    """Nothing has moved since the observation: such a chunk is wrong, however gently it begins."""
+    r = rig(**TIGHT)
+    r.tick(3)
+    answer = step(r, move(STEP))[1]
+    assert answer.reason is RejectReason.SEAM and 'No blend' not in answer.text
+
+
+def test_a_step_above_the_bound_is_refused_in_a_ramp(rig, move):
+    r = rig(**TIGHT, ramp_ns=500 * MS)
+    r.offer(r.chunk(rows=ROWS))
+    r.tick(5)
+    assert r.bridge.states.state is ArmState.RAMP_IN
+    assert step(r, move(STEP))[1].reason is RejectReason.SEAM
