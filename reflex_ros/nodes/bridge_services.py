@@ -1,17 +1,16 @@
 """The four services of the bridge; each answers accepted and why.
 
 A recovery takes seconds, and one executor serves all that the node hears. So it runs on a thread
-of its own, and its answer leaves when it is done; a hold is answered at once meanwhile.
+of its own, and its answer leaves when it is done; a hold is answered at once meanwhile. Answers
+leave on threads of their own (``ros.answers``): a client that was stopped keeps nobody waiting.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from rclpy._rclpy_pybind11 import InvalidHandle
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.task import Future
 
@@ -54,10 +53,8 @@ def serve_bridge(node: ReflexNode, bridge: Bridge, lock: threading.RLock,
     for name, ask in asks:
         node.create_service(load_type(SERVICES[name]), name, _callback(node, name, ask, publish))
     # reentrant: the others must not wait for it, and a second request is refused, not queued
-    service = node.create_service(
-        load_type(SERVICES['recover']), 'recover', _slow_callback(node, bridge),
-        callback_group=ReentrantCallbackGroup())
-    service.send_response = _while_it_exists(service.send_response)
+    node.create_service(load_type(SERVICES['recover']), 'recover', _slow_callback(node, bridge),
+                        callback_group=ReentrantCallbackGroup())
 
 
 def _callback(node: ReflexNode, name: str, ask: Ask,
@@ -89,12 +86,3 @@ def _slow_callback(node: ReflexNode, bridge: Bridge) -> Callable[[Any, Any], Any
 def _answered(node: ReflexNode, name: str, reply: Reply, response: Any) -> Any:
     node.get_logger().info(f'{name}: accepted={reply.accepted} reason={reply.reason}')
     return reply_to_msg(reply, response)
-
-
-def _while_it_exists(send: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Return ``send`` for a service that may be destroyed before its answer is ready."""
-    def guarded(response: Any, header: Any) -> None:
-        with suppress(InvalidHandle):
-            send(response, header)
-
-    return guarded

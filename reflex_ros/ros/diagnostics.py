@@ -44,7 +44,7 @@ class Diagnostics:
     """Publishes what its sources say, once a second, until ``close``.
 
     Args:
-        node: rclpy node.
+        node: rclpy node; one with an outbox ``aside`` has them published by it.
         hardware_id: What the node drives or runs on, e.g. ``piper:can0``.
         sources: Part of the node, e.g. ``tick``, and the function that diagnoses it; called in
             the node's executor.
@@ -59,6 +59,7 @@ class Diagnostics:
         entry = topic('/diagnostics')
         self._publisher = node.create_publisher(entry.message, entry.name, entry.qos)
         self._writer = Publisher(self._publisher)
+        self._outbox = getattr(node, 'aside', None)
         self._timer = node.create_timer(1.0, self.publish)
 
     def publish(self) -> None:
@@ -71,7 +72,10 @@ class Diagnostics:
             )
             for part, source in self._sources.items()
         ]
-        self._writer.publish(msg)
+        if self._outbox is None:
+            self._writer.publish(msg)
+        else:
+            self._outbox.post(self._writer, msg)
 
     def close(self) -> None:
         """Stop publishing."""

@@ -11,17 +11,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from rclpy._rclpy_pybind11 import RCLError
+from rclpy._rclpy_pybind11 import InvalidHandle, RCLError
 from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.serialization import deserialize_message
 
 from reflex_ros.core.errors import ReflexError
 from reflex_ros.core.param_table import Value
+from reflex_ros.ros.answers import Answers
 from reflex_ros.ros.clock import RosClock
 from reflex_ros.ros.convert import MessageError
+from reflex_ros.ros.log import NodeLog
 from reflex_ros.ros.params import read_params
-from reflex_ros.ros.publish import Publisher
+from reflex_ros.ros.publish import CLOSE_WAIT_S, Outbox, Publisher
 from reflex_ros.ros.qos import Profile, Topic
 from reflex_ros.ros.spin import Stop
 
@@ -32,6 +34,8 @@ EXIT_BUG = 1
 QUIET = PublisherEventCallbacks(use_default_callbacks=False)
 """No events: each would be one more thing to wait for at every turn of the executor; a reader
 whose quality of service does not fit says so itself."""
+SERVICE_WAIT_S = 0.5
+"""Longest wait for the last answer of a service that is destroyed."""
 MAX_BYTES = 2**18
 """Largest message but images; the longest chunk that may be executed takes a third of it."""
 
@@ -45,7 +49,14 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
     """
 
     def __init__(self, name: str, stop: Stop) -> None:
+        self._log: NodeLog | None = None
+        self._answers: dict[Any, Answers] = {}
         super().__init__(name)
+        self._log = NodeLog(super().get_logger())
+        self.aside = Outbox(self._unsent)
+        """Publishes what may wait for a stopped reader; nobody waits for it here."""
+        for service in self.services:  # of parameters and of the life cycle
+            self._answer_aside(service)
         self._stop_request = stop
         self._is_configured = self._is_active = False
         self.steady = RosClock(self.get_clock())
@@ -125,6 +136,41 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
                 traceback.print_exception(error)
         self.get_logger().fatal(f'{type(error).__name__}: {error}')
         self._stop_request.request(getattr(error, 'exit_code', EXIT_BUG))
+
+    # ---- nobody waits for a reader that was stopped ------------------------------------------
+
+    def get_logger(self) -> Any:
+        """Return a logger whose lines hold up no thread."""
+        return super().get_logger() if self._log is None else self._log
+
+    def create_service(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a service as rclpy makes it, whose answers hold up no thread."""
+        service = super().create_service(*args, **kwargs)
+        if self._log is not None:
+            self._answer_aside(service)
+        return service
+
+    def destroy_service(self, service: Any) -> bool:
+        """Send the answers of a service that wait, and destroy it."""
+        answers = self._answers.pop(service, None)
+        if answers is not None:
+            answers.close(SERVICE_WAIT_S)
+        return bool(super().destroy_service(service))
+
+    def destroy_node(self) -> None:
+        """Send and write what waits, for two seconds at most, and destroy the node."""
+        wait_s = CLOSE_WAIT_S
+        for last in (*self._answers.values(), self.aside, self._log):
+            if last is not None and not last.close(wait_s):
+                wait_s = 0.0
+        super().destroy_node()
+
+    def _answer_aside(self, service: Any) -> None:
+        self._answers[service] = Answers(service, self._unsent)
+
+    def _unsent(self, error: BaseException) -> None:
+        if not isinstance(error, InvalidHandle):  # destroyed before its last message left
+            self.get_logger().error(str(error), throttle_duration_sec=1.0)
 
     # ---- conveniences ------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from rclpy._rclpy_pybind11 import RCLError
 
@@ -25,6 +25,7 @@ CAPACITY = 4096
 CLOSE_WAIT_S = 2.0
 """Longest wait for the last messages at the end."""
 _END = None
+Failed: TypeAlias = Callable[[BaseException], None]
 
 
 class Publisher:
@@ -36,8 +37,8 @@ class Publisher:
 
     def __init__(self, publisher: Any) -> None:
         self._publisher = publisher
-        self._support = _TypeSupport(publisher.msg_type)
-        self._send = _rcl().rcl_publish
+        self._support = TypeSupport(publisher.msg_type)
+        self._send = rcl().rcl_publish
 
     def publish(self, msg: Any) -> None:
         """Publish a message.
@@ -50,7 +51,7 @@ class Publisher:
         with handle, self._support.in_c(msg) as memory:  # the handle is not destroyed meanwhile
             code = self._send(handle.pointer, memory, None)
         if code:
-            raise RCLError(f'{self._publisher.topic_name}: not published: {_take_error()} '
+            raise RCLError(f'{self._publisher.topic_name}: not published: {take_error()} '
                            f'(code={code})')
 
 
@@ -62,8 +63,7 @@ class Outbox:
         capacity: Messages that may wait; one more is dropped and counted.
     """
 
-    def __init__(self, failed: Callable[[BaseException], None], *,
-                 capacity: int = CAPACITY) -> None:
+    def __init__(self, failed: Failed, *, capacity: int = CAPACITY) -> None:
         self._failed = failed
         self._capacity = capacity
         self._waiting: queue.SimpleQueue[tuple[Any, Any] | None] = queue.SimpleQueue()
@@ -98,7 +98,7 @@ class Outbox:
                 self._failed(error)
 
 
-class _TypeSupport:
+class TypeSupport:
     """Makes C structures of Python messages, with the functions that rclpy uses for it."""
 
     def __init__(self, kind: Any) -> None:
@@ -145,23 +145,29 @@ def _address(capsule: Any) -> int:
 
 
 @cache
-def _rcl() -> ctypes.CDLL:
+def rcl() -> ctypes.CDLL:
     """Return the library that rclpy has loaded, found by its name among the loaded ones."""
     library = ctypes.CDLL('librcl.so')
     library.rcl_publish.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     library.rcl_publish.restype = ctypes.c_int
+    library.rcl_send_response.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    library.rcl_send_response.restype = ctypes.c_int
     return library
 
 
 @cache
-def _rcutils() -> ctypes.CDLL:
+def rcutils() -> ctypes.CDLL:
+    """Return the library of errors and log lines, as ``rcl``."""
     library = ctypes.CDLL('librcutils.so')
     library.rcutils_get_error_string.restype = _Text
+    library.rcutils_log.argtypes = (
+        ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
+    library.rcutils_log.restype = None
     return library
 
 
-def _take_error() -> str:
+def take_error() -> str:
     """Return what rcl says of the last failure on this thread, and clear it."""
-    text: str = _rcutils().rcutils_get_error_string().str.decode(errors='replace')
-    _rcutils().rcutils_reset_error()
+    text: str = rcutils().rcutils_get_error_string().str.decode(errors='replace')
+    rcutils().rcutils_reset_error()
     return text.split(', at ')[0]

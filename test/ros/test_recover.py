@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import numpy as np
 import pytest
 
 pytest.importorskip('reflex_msgs.msg._plan', reason='reflex_msgs is not built: run make setup')
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import TransitionCallbackReturn
-from rclpy.node import Node
-from rclpy.parameter import Parameter
-from reflex_msgs.msg import ControlTick
 from reflex_msgs.srv import Hold, Recover
 
 from reflex_ros.arm.direct import DirectArm
 from reflex_ros.core.limits import piper_limits
 from reflex_ros.core.types import ArmState
-from reflex_ros.nodes import bridge_services, controller_bridge
-from reflex_ros.nodes.controller_bridge import BridgeNode
-from reflex_ros.ros.qos import topic
-from reflex_ros.ros.spin import Stop
+from reflex_ros.nodes import bridge_services
 
 pytestmark = pytest.mark.ros
 HOME = np.array([0.0, 1.0, -1.0, 0.0, 0.5, 0.0, 0.02])
@@ -48,10 +40,10 @@ class SlowArm(DirectArm):
         self.entered, self.may_go_on = threading.Event(), threading.Event()
         self.calls = []
 
-    def clear_faults(self, *, arm_supported):
+    def clear_faults(self, **kwargs):
         self.entered.set()
         self.may_go_on.wait(LONGEST_S)
-        reply = super().clear_faults(arm_supported=arm_supported)
+        reply = super().clear_faults(**kwargs)
         self.calls.append('cleared')
         return reply
 
@@ -64,64 +56,37 @@ class SlowArm(DirectArm):
         super().disconnect()
 
 
-class Rig:
-    """An active bridge with a faulted arm, an operator, and one executor for both."""
-
-    def __init__(self, monkeypatch):
-        monkeypatch.setattr(controller_bridge, 'make_driver', self._make_arm)
-        self.stop, self.ticks = Stop(), []
-        self.node, self.operator = BridgeNode(self.stop), Node('operator')
-        for name, value in {'run.autostart': True, 'run.instruction': 'go'}.items():
-            self.node._parameter_overrides[name] = Parameter(name, value=value)
-        self.executor = SingleThreadedExecutor()
-        self.executor.add_node(self.node)
-        self.executor.add_node(self.operator)
-        self.operator.create_subscription(
-            ControlTick, 'control_tick', self.ticks.append, topic('control_tick').qos)
-        self.recover = self.operator.create_client(Recover, 'recover')
-        self.hold = self.operator.create_client(Hold, 'hold')
-        assert self.node.trigger_configure() == self.node.trigger_activate() == DONE
-        self.bridge = self.node._bridge
-        assert self.spin(lambda: self.ticks and self.recover.service_is_ready()
-                         and self.hold.service_is_ready())
-        self.arm.inject_faults(('arm_estop',))
-        assert self.spin(lambda: self.bridge.states.state is ArmState.FAULTED)
-        self.arm.calls.clear()
-
-    def _make_arm(self, params, clock):
-        self.arm = SlowArm(clock)
-        return self.arm
-
-    def spin(self, until, seconds=5.0):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and not until():
-            self.executor.spin_once(timeout_sec=0.05)
-        return bool(until())
-
-    def begin(self):
-        """Ask for a recovery and return its answer to come, once the arm works on it."""
-        answer = self.recover.call_async(Recover.Request(arm_supported=True))
-        assert self.spin(self.arm.entered.is_set)
-        return answer
-
-    def close(self):
-        self.arm.may_go_on.set()
-        self.node.stop()
-        self.executor.shutdown()
-        for node in (self.node, self.operator):
-            node.destroy_node()
+def begin(rig):
+    """Ask for a recovery and return its answer to come, once the arm works on it."""
+    answer = rig.recover.call_async(Recover.Request(arm_supported=True))
+    assert rig.spin(rig.arm.entered.is_set)
+    return answer
 
 
 @pytest.fixture
-def faulted(ros, monkeypatch):
-    rig = Rig(monkeypatch)
-    yield rig
-    rig.close()
+def make_faulted(make_bridge):
+    made = []
+
+    def make():
+        made.append(make_bridge(SlowArm))
+        made[-1].arm.inject_faults(('arm_estop',))
+        assert made[-1].spin(lambda: made[-1].bridge.states.state is ArmState.FAULTED)
+        made[-1].arm.calls.clear()
+        return made[-1]
+
+    yield make
+    for rig in made:
+        rig.arm.may_go_on.set()
+
+
+@pytest.fixture
+def faulted(make_faulted):
+    return make_faulted()
 
 
 def hold_first(rig):
     """Return whether a hold was answered before the recovery that was asked for before it."""
-    recovery = rig.begin()
+    recovery = begin(rig)
     hold = rig.hold.call_async(Hold.Request())
     assert rig.spin(hold.done)
     assert hold.result().accepted or recovery.done()
@@ -132,21 +97,17 @@ def test_a_hold_is_answered_while_a_recovery_runs(faulted):
     assert hold_first(faulted)
 
 
-def test_a_hold_is_answered_while_a_recovery_runs_can_fail(faulted, ros, monkeypatch):
-    faulted.close()
-
+def test_a_hold_is_answered_while_a_recovery_runs_can_fail(make_faulted, monkeypatch):
     def blocking(node, bridge):
         return lambda request, response: bridge_services._answered(
             node, 'recover', bridge.recover(arm_supported=request.arm_supported), response)
 
     monkeypatch.setattr(bridge_services, '_slow_callback', blocking)
-    rig = Rig(monkeypatch)
-    faulted.__dict__.update(rig.__dict__)
-    assert not hold_first(rig)
+    assert not hold_first(make_faulted())
 
 
 def test_ticks_go_on_and_a_second_recovery_is_refused_until_the_first_is_done(faulted):
-    recovery, before = faulted.begin(), len(faulted.ticks)
+    recovery, before = begin(faulted), len(faulted.ticks)
     second = faulted.recover.call_async(Recover.Request(arm_supported=True))
     assert faulted.spin(second.done)
     assert not second.result().accepted and 'under way' in second.result().reason
@@ -160,7 +121,7 @@ def test_ticks_go_on_and_a_second_recovery_is_refused_until_the_first_is_done(fa
 
 
 def test_a_cleanup_waits_for_the_recovery_and_its_answer_harms_nobody(faulted):
-    faulted.begin()
+    begin(faulted)
     threading.Timer(0.2, faulted.arm.may_go_on.set).start()
     assert faulted.node.trigger_deactivate() == faulted.node.trigger_cleanup() == DONE
     assert faulted.arm.calls == ['cleared', 'disconnect'], 'and nothing was powered'
