@@ -102,10 +102,9 @@ def _missing(analysis: Analysis) -> str:
 def _card(analysis: Analysis, name: str) -> str:
     estimate, what = analysis.figures[name], MEANINGS[name]
     ends = interval(estimate, what.unit)
-    small = f'95 %: {ends}' if ends else 'no interval'
+    small = (f'95 %: {ends}' if ends else 'no interval') + f', n\xa0=\xa0{estimate.n}'
     return (f'<div class="card" data-figure="{name}"><b>{escape(figure(estimate, what.unit))}</b>'
-            f'<span>{escape(what.text)}</span><small>{escape(small)}, n\xa0=\xa0{estimate.n}</small>'
-            '</div>')
+            f'<span>{escape(what.text)}</span><small>{escape(small)}</small></div>')
 
 
 # ---- stalls ------------------------------------------------------------------------------------
