@@ -42,7 +42,7 @@ def integrate(velocity: Callable[[Tensor, int], Tensor], noise: Tensor, num_step
 
 def embed_tau(tau: Tensor, *, dim: int, min_period: float, max_period: float) -> Tensor:
     """Return the sinusoidal embedding ``float64[..., dim]`` of flow times, sines first."""
-    spread = torch.linspace(0, 1, dim // 2, dtype=torch.float64)
+    spread = torch.linspace(0, 1, dim // 2, dtype=torch.float64, device=tau.device)
     period = min_period * (max_period / min_period) ** spread
     angle = 2 * torch.pi * tau.to(torch.float64)[..., None] / period
     return torch.cat((angle.sin(), angle.cos()), -1)

@@ -83,6 +83,22 @@ class CameraRig:
         image = self._pixels.draw(self._data, self._cameras[camera])
         return self._with_noise(image, camera, frame_index) if noise else image
 
+    def paint(self, geom: str, rgba: Sequence[float]) -> None:
+        """Show a named body of the scene in another colour from now on.
+
+        Args:
+            geom: Its name, e.g. ``cube`` or ``target``.
+            rgba: Red, green, blue and opacity, 0 .. 1.
+
+        Raises:
+            ConfigError: The scene has no such body.
+        """
+        number = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_GEOM, geom)
+        if number < 0:
+            raise ConfigError(f'colour of {geom}: not in the scene, expected the name of a body.'
+                              ' Correct the name.')
+        self._model.geom_rgba[number] = rgba
+
     def _with_noise(self, image: ByteArray, camera: str, frame_index: int) -> ByteArray:
         rng = np.random.default_rng((self._seed, *camera.encode(), frame_index))
         noise = np.frombuffer(rng.bytes(image.size), dtype=np.uint8) & (NOISE_LEVELS - 1)

@@ -1,135 +1,194 @@
-"""Demonstrations of the follow tasks: the expert, disturbed, in the simulated world.
+"""Demonstrations of the tasks: the expert, disturbed, in the simulated world.
 
-The command carries Ornstein-Uhlenbeck noise, so that the arm also visits states that a perfect
-expert would never see; labels are rolled from wherever it is (``dataset.Sampler``).
+Labels are not what was recorded, they are rolled from wherever the arm is (``dataset.Sampler``)
+along a path: in the follow tasks the poses on the target's way as if it never jumped, in the
+manipulation tasks the expert's own stream of commands, which the disturbance leaves clean.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from tqdm import tqdm
 
 from reflex_ros.sim.cameras import CameraRig
-from reflex_ros.sim.experts import follow
-from reflex_ros.sim.tasks import Follow, Jump
+from reflex_ros.sim.experts import follow, make_expert
+from reflex_ros.sim.experts.manipulation import Expert
+from reflex_ros.sim.tasks import Follow, make_task
+from reflex_ros.sim.tasks.drawer import CABINET, SPREAD_M
 from reflex_ros.sim.world import World
-from reflex_ros.train.dataset import FIELDS, FRAME_TICKS, OPEN_GRIPPER_M
+from reflex_ros.train.disturbance import CommandNoise, Disturbance
+from reflex_ros.train.instructions import INTENT_OF
+from reflex_ros.train.looks import Look
+from reflex_ros.train.recording import (
+    FRAME_TICKS,
+    PATH_TICKS,
+    SEGMENT_TICKS,
+    TICK_NS,
+    EpisodeRows,
+    Recording,
+    cut,
+)
 
-TICK_NS = 20_000_000
-EPISODE_S = 8.0
-PATH_TICKS = 280
-"""Longest segment plus delay plus horizon, in ticks."""
-FILE_EPISODES = 50
+OPEN_GRIPPER_M = 0.07
+FOLLOW_S = 8.0
+LONGEST_S = {'pick_place': 9.0, 'recovery': 12.0, 'drawer': 6.0}
+AFTER_SUCCESS_S = 0.7
+FILE_EPISODES = 25
 START_SPREAD_RAD = 0.15
-NOISE_RAD = (0.004, 0.012, 0.03)
-"""Strength of the command noise; one is drawn per episode."""
-NOISE_MEMORY = 0.9
 
 
-@dataclass(slots=True)
-class Recording:
-    """Rows of finished episodes, in the columns of ``Demonstrations``."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Episodes that go to one file.
 
-    columns: dict[str, list[npt.NDArray[np.generic]]] = field(
-        default_factory=lambda: {name: [] for name in FIELDS}
-    )
-    paths: list[npt.NDArray[np.float32]] = field(default_factory=list)
+    Attributes:
+        task: Name of the task. cameras: Names, in the order of the policy.
+        seed, episodes: First seed and number of episodes. file: Where they go.
+        colours: Whether objects are shown in several colours.
+    """
 
-    def write(self, file: Path) -> None:
-        """Write everything to ``file`` (.npz) by way of a temporary name."""
-        arrays = {name: np.stack(rows) for name, rows in self.columns.items()}
-        draft = file.with_suffix('.part.npz')
-        np.savez(draft, paths=np.stack(self.paths), **arrays)  # type: ignore[arg-type]
-        draft.rename(file)
+    task: str
+    cameras: tuple[str, ...]
+    seed: int
+    episodes: int
+    file: Path
+    colours: bool = True
 
 
-def record_episode(rig: CameraRig | None, seed: int, into: Recording) -> CameraRig:
-    """Run one episode and append it.
+class Studio:
+    """World, cameras and expert of one task, used for many episodes.
 
     Args:
-        rig: Camera rig of an earlier episode, None for the first; its noise is keyed by frame.
-        seed: Seed of the world and of the disturbance; also the episode's number.
-        into: Receives the rows.
-
-    Returns:
-        The rig to hand to the next call.
+        task: Name of the task. cameras: Names, in the order of the policy.
+        colours: Whether objects are shown in several colours.
     """
-    rng = np.random.default_rng((seed, 1))
-    task = Jump(duration_s=EPISODE_S, home_noise_rad=START_SPREAD_RAD)
-    world = World(task, seed=seed)
-    rig = rig or CameraRig(world.model_xml, seed=seed)
-    base = len(into.paths)
-    into.paths += reference_paths(task)
-    command = world.joint_state()[0][:6]
-    noise, strength = np.zeros(6), rng.choice(NOISE_RAD)
+
+    def __init__(self, task: str, cameras: tuple[str, ...], *, colours: bool = True) -> None:
+        self.cameras, self._colours = cameras, colours
+        self._follows = task == 'jump'
+        length = {'duration_s': FOLLOW_S} if self._follows else {}
+        self.world = World(make_task(task, home_noise_rad=START_SPREAD_RAD, **length), seed=0)
+        self.rig = CameraRig(self.world.model_xml, cameras=cameras)
+        self.expert: Expert | None = None if self._follows else make_expert(task)
+
+    def record(self, seed: int, into: Recording) -> bool:
+        """Record the episode of a seed; returns whether the expert succeeded, else nothing is."""
+        rng = np.random.default_rng((seed, 1))
+        self.world.reset(seed)
+        if self.world.task.name != 'drawer':
+            x, y = CABINET + rng.uniform(-SPREAD_M, SPREAD_M, 2)
+            self.world.scene.place_cabinet(float(x), float(y))
+        look = Look.draw(rng) if self._colours else Look()
+        look.paint(self.rig)
+        intent = INTENT_OF[self.world.task.name]
+        rows = EpisodeRows(into, self.rig, self.cameras, seed=seed, intent=intent, look=look)
+        return (record_follow if self._follows else record_manipulation)(self, rng, rows)
+
+
+def record_follow(studio: Studio, rng: np.random.Generator, rows: EpisodeRows) -> bool:
+    """Record an episode of a moving target; always succeeds."""
+    world, task = studio.world, studio.world.task
+    assert isinstance(task, Follow)
+    paths = reference_paths(task)
+    command, noise = world.joint_state()[0][:6], CommandNoise(rng)
     starts = np.array([segment.start_s for segment in task.segments])
-    for k in range(round(EPISODE_S * 1e9) // TICK_NS):
+    for k in range(round(task.duration_s * 1e9) // TICK_NS):
         now_s = k * TICK_NS / 1e9
         active = int(np.searchsorted(starts, now_s, side='right')) - 1
         tick = (now_s - starts[active]) * 1e9 / TICK_NS
         if k % FRAME_TICKS == 0:
-            image = rig.render(world.snapshot(), 'main', seed * 1000 + k)
-            measured = world.joint_state()[0][:6].astype(np.float32)
-            target = task.segments[active].position(now_s).astype(np.float32)
-            row = (image, command.astype(np.float32), measured, np.int64(base + active),
-                   np.float64(tick), target, np.int64(seed))  # fmt: skip
-            for name, value in zip(FIELDS, row, strict=True):
-                into.columns[name].append(np.asarray(value))
-        noise = NOISE_MEMORY * noise + rng.normal(0, strength, 6) * (1 - NOISE_MEMORY**2) ** 0.5
-        references = _interpolate(into.paths[base + active], tick)
-        command = follow.roll((command + 0.3 * noise)[None], references[None])[0, 0]
+            rows.add(world, k, np.append(command, OPEN_GRIPPER_M), segment=active, tick=tick)
+        references = _interpolate(paths[active], tick)
+        command = follow.roll((command + noise.step())[None], references[None])[0, 0]
         world.command(command, OPEN_GRIPPER_M)
         world.advance((k + 1) * TICK_NS)
-    return rig
+    rows.finish(paths, ())
+    return True
 
 
 def reference_paths(task: Follow) -> list[npt.NDArray[np.float32]]:
     """Return the reference joints of each segment, as if its target never jumped."""
     times = np.arange(PATH_TICKS) * TICK_NS / 1e9
-    return [
-        follow.reference(segment.position(segment.start_s + times)).astype(np.float32)
-        for segment in task.segments
-    ]
+    paths = []
+    for segment in task.segments:
+        joints = follow.reference(segment.position(segment.start_s + times))
+        opening = np.full((PATH_TICKS, 1), OPEN_GRIPPER_M)
+        paths.append(np.concatenate((joints, opening), 1).astype(np.float32))
+    return paths
 
 
 def _interpolate(path: npt.NDArray[np.float32], tick: float) -> npt.NDArray[np.float64]:
     """Return the references of this tick and the next, ``float64[2, 6]``."""
     below, share = int(tick), tick % 1.0
-    window = path[below : below + 3].astype(np.float64)
+    window = path[below : below + 3, :6].astype(np.float64)
     return window[:-1] * (1 - share) + window[1:] * share
 
 
-def record_file(seed: int, episodes: int, file: Path) -> None:
-    """Write ``episodes`` episodes with seeds from ``seed`` upwards to ``file``."""
-    recording, rig = Recording(), None
-    for episode in range(episodes):
-        rig = record_episode(rig, seed + episode, recording)
-    recording.write(file)
-    if rig is not None:
-        rig.close()
+def record_manipulation(studio: Studio, rng: np.random.Generator, rows: EpisodeRows) -> bool:
+    """Record an episode of a manipulation task up to a moment after its success."""
+    world, expert, disturbance = studio.world, studio.expert, Disturbance(rng)
+    assert expert is not None
+    clean = sent = world.joint_state()[0]
+    stream, surprises, succeeded_k = [clean], [], 0
+    for k in range(round(LONGEST_S[world.task.name] * 1e9) // TICK_NS):
+        truth = world.truth(k + 1, world.time_ns)
+        if k % FRAME_TICKS == 0:
+            segment, tick = divmod(k, SEGMENT_TICKS)
+            rows.add(world, k, sent, segment=segment, tick=tick)
+        phase, clean = expert.choose(truth).phase, expert.command(truth, clean)
+        stream.append(clean)
+        sent, began = disturbance.apply(clean, phase)
+        if began or any(event.name == 'shove' for event in truth.events):
+            surprises.append(k)
+        world.command(sent[:6], sent[6])
+        world.advance((k + 1) * TICK_NS)
+        succeeded_k = succeeded_k or (k if truth.success else 0)
+        if succeeded_k and (k - succeeded_k) * TICK_NS > AFTER_SUCCESS_S * 1e9:
+            rows.finish(cut(stream), surprises)
+            return True
+    return False
 
 
-def generate(folder: Path, *, episodes: int, seed: int, workers: int) -> list[Path]:
-    """Write demonstrations to ``folder``, leaving out files that are already there.
+def record_file(batch: Batch) -> tuple[Path, int]:
+    """Write the episodes of a batch; returns its file and how many failed and were left out."""
+    recording = Recording()
+    studio = Studio(batch.task, batch.cameras, colours=batch.colours)
+    done = [studio.record(batch.seed + n, recording) for n in range(batch.episodes)]
+    recording.write(batch.file)
+    studio.rig.close()
+    return batch.file, done.count(False)
 
-    Blocks; each worker process has its own world and cameras. An interrupted run is continued by
-    calling it again.
+
+def plan(folder: Path, task: str, *, cameras: tuple[str, ...], episodes: int, seed: int,
+         colours: bool = True) -> list[Batch]:  # fmt: skip
+    """Return the files that hold ``episodes`` episodes of a task."""
+    last = seed + episodes
+    return [
+        Batch(task, cameras, first, min(FILE_EPISODES, last - first),
+              folder / f'{task}_{first:07d}.npz', colours)
+        for first in range(seed, last, FILE_EPISODES)
+    ]  # fmt: skip
+
+
+def generate(batches: Sequence[Batch], *, workers: int) -> list[Path]:
+    """Record what is not there yet. Blocks; an interrupted run is continued by calling it again.
 
     Returns:
-        All files, in order of their seeds.
+        All files, in the order of ``batches``.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    starts = range(seed, seed + episodes, FILE_EPISODES)
-    jobs = [
-        (first, min(FILE_EPISODES, seed + episodes - first), folder / f'demo_{first:07d}.npz')
-        for first in starts
-    ]
-    missing = [job for job in jobs if not job[2].exists()]
+    missing = [batch for batch in batches if not batch.file.exists()]
+    for batch in missing:
+        batch.file.parent.mkdir(parents=True, exist_ok=True)
     if missing:
         with get_context('spawn').Pool(max(1, workers)) as pool:
-            pool.starmap(record_file, missing, chunksize=1)
-    return [job[2] for job in jobs]
+            done = pool.imap_unordered(record_file, missing)
+            for file, failed in tqdm(done, total=len(missing), desc='demonstrations'):
+                if failed:
+                    tqdm.write(f'{file.name}: the expert failed in {failed} episodes')
+    return [batch.file for batch in batches]

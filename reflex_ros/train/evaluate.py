@@ -47,6 +47,13 @@ class OpenLoop:
 
 def tip_positions(joints_rad: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """Return tool points ``float64[..., 3]`` (m) of joints ``[..., >= 6]`` by the DH table."""
+    return tool_poses(joints_rad)[0]
+
+
+def tool_poses(
+    joints_rad: npt.NDArray[np.floating],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return tool points ``float64[..., 3]`` (m) and attitudes ``float64[..., 3, 3]``."""
     joints = np.asarray(joints_rad, np.float64)
     pose = np.broadcast_to(np.eye(4), (*joints.shape[:-1], 4, 4))
     for index, row in enumerate(dh_table('new')):
@@ -62,7 +69,7 @@ def tip_positions(joints_rad: npt.NDArray[np.floating]) -> npt.NDArray[np.float6
         ).reshape(*c.shape, 4, 4)  # fmt: skip
         pose = pose @ step
     tip: npt.NDArray[np.float64] = pose[..., :3, 3] + TIP_OFFSET_M * pose[..., :3, 2]
-    return tip
+    return tip, pose[..., :3, :3]
 
 
 @torch.inference_mode()
@@ -70,7 +77,7 @@ def sample_actions(network: TinyNetwork, batch: FlowBatch, noise: Tensor) -> Ten
     """Return normalised chunks ``[B, horizon, 7]`` after ten steps from ``noise``."""
 
     def velocity(x: Tensor, k: int) -> Tensor:
-        tau = torch.full((len(x),), flow.taus(10)[k], dtype=torch.float64)
+        tau = torch.full((len(x),), flow.taus(10)[k], dtype=torch.float64, device=x.device)
         return objective.predict(network, batch, x, tau)
 
     return flow.integrate(velocity, noise, 10)
@@ -79,7 +86,7 @@ def sample_actions(network: TinyNetwork, batch: FlowBatch, noise: Tensor) -> Ten
 @torch.inference_mode()
 def first_step_error(network: TinyNetwork, batch: FlowBatch, noise: Tensor) -> float:
     """Return the error of the actions read off at tau = 0.99, over the arm's joints."""
-    tau = torch.full((len(noise),), 0.99, dtype=torch.float64)
+    tau = torch.full((len(noise),), 0.99, dtype=torch.float64, device=noise.device)
     noisy = 0.99 * noise + 0.01 * batch.actions
     read = noisy - 0.99 * objective.predict(network, batch, noisy, tau)
     error = (read - batch.actions)[..., :-1].square().mean().sqrt()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,8 +12,6 @@ from torch.nn import functional as F
 
 from reflex_ros.infer import rope
 from reflex_ros.infer.families.tiny_network import TinyNetwork
-
-GRIPPER_WEIGHT = 0.05
 
 
 class BatchContext:
@@ -41,7 +40,7 @@ class BatchContext:
     ) -> None:
         layout = network.config.layout
         dtype = frames.dtype
-        cos, sin = rope.phases(-ages_steps, network.rates, dtype=dtype)
+        cos, sin = rope.phases(-ages_steps, network.rates.to(ages_steps.device), dtype=dtype)
         cos, sin = cos[:, :, None, None, None], sin[:, :, None, None, None]
         keys, values = frames.unbind(3)
         turned = rope.rotate(keys, cos, sin).unbind(2)
@@ -53,10 +52,11 @@ class BatchContext:
         pinned_seen = always.expand(-1, layout.pinned_tokens)
         own_seen = always.expand(-1, layout.suffix_tokens)
         mask = torch.cat((pinned_seen, seen, own_seen), 1)
-        self._bias = torch.zeros(mask.shape, dtype=torch.float32).masked_fill(~mask, -torch.inf)
+        nothing = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
+        self._bias = nothing.masked_fill(~mask, -torch.inf)
         self._draws, self._prefix = draws, layout.pinned_tokens + seen.shape[1]
         cos, sin = rope.phases(layout.suffix_positions(), network.rates, dtype=dtype)
-        self._cos, self._sin = cos[:, None], sin[:, None]
+        self._cos, self._sin = cos[:, None].to(frames.device), sin[:, None].to(frames.device)
 
     @staticmethod
     def _join(pinned: Tensor, frames: Tensor) -> Tensor:
@@ -105,6 +105,26 @@ class FlowBatch:
     state: Tensor
     actions: Tensor
 
+    def to(self, device: torch.device) -> FlowBatch:
+        """Return the batch on a device."""
+        fields = dataclasses.fields(self)
+        return FlowBatch(**{f.name: getattr(self, f.name).to(device) for f in fields})
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What counts how much in the flow loss.
+
+    Attributes:
+        gripper: Of the gripper, beside 1 for the mean of the arm's joints.
+        late: Of a row in the later part of the chunk, beside 1 for the first ``early`` rows.
+        early: Number of rows that are likely to be executed.
+    """
+
+    gripper: float = 0.05
+    late: float = 1.0
+    early: int = 20
+
 
 Predict = Callable[[TinyNetwork, FlowBatch, Tensor, Tensor], Tensor]
 """Form of ``predict``: network, batch, noisy actions, flow times to velocity."""
@@ -147,30 +167,36 @@ def flow_loss(
     draws: int,
     generator: torch.Generator,
     forward: Predict | None = None,
+    weights: Weights | None = None,
 ) -> Tensor:
     """Return the flow-matching loss of ``draws`` (tau, noise) pairs per sample.
 
     ``forward`` replaces ``predict``, e.g. by a compiled form of it.
     """
+    counts = weights or Weights()
     actions = batch.actions.repeat_interleave(draws, 0)
-    tau = draw_tau(len(actions), generator)
-    noise = torch.randn(actions.shape, generator=generator)
+    tau = draw_tau(len(actions), generator).to(actions.device)
+    noise = torch.randn(actions.shape, generator=generator).to(actions.device)
     share = tau[:, None, None]
     noisy = share * noise + (1 - share) * actions
     velocity = (forward or predict)(network, batch, noisy, tau).float()
-    error = (velocity - (noise - actions)).square().mean((0, 1))
-    return (error[:-1].mean() + GRIPPER_WEIGHT * error[-1]) / (1 + GRIPPER_WEIGHT)
+    rows = torch.full((actions.shape[1],), counts.late, device=actions.device)
+    rows[: counts.early] = 1.0
+    error = (velocity - (noise - actions)).square().mean(0)
+    error = (error * (rows / rows.mean())[:, None]).mean(0)
+    return (error[:-1].mean() + counts.gripper * error[-1]) / (1 + counts.gripper)
 
 
-def vision_loss(tower: nn.Module, head: nn.Module, images: Tensor, wanted: Tensor) -> Tensor:
-    """Return the weighted regression error of target position and joints.
+def vision_loss(
+    tower: nn.Module, head: nn.Module, images: Tensor, *, wanted: Tensor, weights: Tensor
+) -> Tensor:
+    """Return the weighted regression error of what is read off images.
 
     Args:
         tower: Gives ``[B, patches, width]``. ``head``: linear read-out of the flattened patches.
         images: ``float32[B, 3, H, W]`` in -1..1.
-        wanted: ``float32[B, 8]`` normalised target x, y and six joints; joints weigh a tenth.
+        wanted: ``float32[B, n]`` normalised readings. weights: ``float32[B, n]`` of each.
     """
     read = head(tower.patches(images).float().flatten(1))  # type: ignore[operator]
-    weights = torch.tensor([1.0, 1.0] + [0.1] * (wanted.shape[1] - 2))
     # Beyond a few millimetres the target is hidden: such errors must not drown the small ones.
     return (F.smooth_l1_loss(read, wanted, beta=0.05, reduction='none') * weights).mean()

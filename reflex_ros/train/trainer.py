@@ -50,6 +50,7 @@ class Trainer:
         clock: Source of the time spent.
         file: Where the state is saved.
         seed: Seed of ``rng`` and ``generator``, from which every draw must come.
+        device: Where the parameters are.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class Trainer:
         clock: Clock,
         file: Path,
         seed: int,
+        device: torch.device | None = None,
     ) -> None:
+        self.device = device or torch.device('cpu')
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.step, self.spent_s = 0, 0.0
@@ -145,7 +148,7 @@ class Trainer:
         rate = self._budget.rate(self.step, self.spent_s)
         for group in self._optimizer.param_groups:
             group['lr'] = rate
-        with torch.autocast('cpu', torch.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16):
             value = loss()
         self._optimizer.zero_grad()
         value.backward()

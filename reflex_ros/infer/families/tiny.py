@@ -85,6 +85,12 @@ class TinyPolicy:
         """Type that the network computes in."""
         return self.network.camera.dtype
 
+    @property
+    def vocabulary(self) -> Mapping[str, int]:
+        """Words that instructions may have, and their ids."""
+        words: dict[str, int] = self._tokenizer.get_vocab()
+        return words
+
     def trace_encoder(self) -> None:
         """Run ``encode_frame`` as a traced graph from now on; takes a second."""
         self._frame_graph = FrameGraph(self.network)
@@ -329,7 +335,8 @@ def save(
         'joint_names': joints,
         'absolute_joints': ['gripper'],
     }
-    tensors = {name: value.to(torch.float32) for name, value in network.state_dict().items()}
+    state = network.state_dict()
+    tensors = {name: value.to('cpu', torch.float32) for name, value in state.items()}
     save_folder(
         folder, config=full, tensors=tensors, scalings=scalings, tokenizer=tokenizer, steps=steps
     )

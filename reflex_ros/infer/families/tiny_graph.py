@@ -115,7 +115,7 @@ def encode_frame(network: TinyNetwork, pixels: Tensor, pinned: Tensor) -> Tensor
         pinned: ``[layers, 2, pinned_tokens, kv_heads, head_dim]``.
     """
     images = pixels.permute(0, 3, 1, 2).to(pinned.dtype) / 127.5 - 1
-    return network.encode_tokens(network.vision(images)[None], pinned[None])[0]
+    return network.encode_tokens(network.see(images)[None], pinned[None])[0]
 
 
 def _example(network: TinyNetwork) -> tuple[Tensor, ...]:

@@ -44,6 +44,7 @@ class TinyConfig:
         action_dim, state_dim: Joints of a row and of the state.
         tau_dim, min_period, max_period: Sinusoidal embedding of the flow time.
         rope_base, eps: Rotary base and the constant inside RMS.
+        towers: Vision towers: 1 shared by all cameras, or one for each.
     """
 
     cameras: tuple[str, ...] = ('main',)
@@ -68,6 +69,7 @@ class TinyConfig:
     max_period: float = 4.0
     rope_base: float = 100.0
     eps: float = 1e-6
+    towers: int = 1
 
     def __post_init__(self) -> None:
         """Refuse sizes that do not divide."""
@@ -84,6 +86,11 @@ class TinyConfig:
                     f'network cannot be built {name}: got {value}, expected a positive multiple '
                     f'of {divisor}. Correct config.json.'
                 )
+        if self.towers not in (1, len(self.cameras)):
+            raise ConfigError(
+                f'network cannot be built towers: got {self.towers}, expected 1 or one for each '
+                f'of {len(self.cameras)} cameras. Correct config.json.'
+            )
 
     @property
     def layout(self) -> WindowedLayout:
@@ -100,11 +107,13 @@ class TinyConfig:
     def from_dict(cls, values: dict[str, object]) -> TinyConfig:
         """Return the configuration that ``dataclasses.asdict`` wrote.
 
+        Checkpoints from before there were several towers do not name them.
+
         Raises:
             ConfigError: A field is missing or unknown.
         """
         names = {field.name for field in dataclasses.fields(cls)}
-        if names != set(values):
+        if names != set(values) | {'towers'}:
             raise ConfigError(
                 f'network cannot be built: got fields {sorted(set(values) ^ names)} missing or '
                 'unknown, expected exactly those of TinyConfig. Correct config.json.'
@@ -223,6 +232,7 @@ class TinyNetwork(nn.Module):
         width, rows = config.width, config.rows_per_token * config.action_dim
         layout = config.layout
         self.vision = Vision(config)
+        self.more_vision = nn.ModuleList(Vision(config) for _ in range(config.towers - 1))
         self.words = nn.Embedding(config.vocabulary, width)
         # Large on purpose: beside a big constant RMSNorm hardly changes the scale of what varies,
         # and that is where the token holds positions to a millimetre.
@@ -237,6 +247,17 @@ class TinyNetwork(nn.Module):
         self.norm = AdaRMSNorm(width, condition, config.gate_hidden, config.eps)
         self.action_out = nn.Linear(width, rows)
         self.rates = rope.frequencies(config.head_dim, config.rope_base)
+
+    def tower(self, camera: int) -> Vision:
+        """Return the vision tower of a camera, counted in the order of the configuration."""
+        further = camera - 1 if self.config.towers > 1 else -1
+        return self.vision if further < 0 else cast(Vision, self.more_vision[further])
+
+    def see(self, images: Tensor) -> Tensor:
+        """Return one token ``[cameras, width]`` per image of a frame ``[cameras, 3, H, W]``."""
+        if self.config.towers == 1:
+            return cast(Tensor, self.vision(images))
+        return torch.cat([self.tower(n)(images[n : n + 1]) for n in range(len(images))])
 
     def encode_words(self, ids: Tensor) -> Tensor:
         """Return the pinned block ``[batch, layers, 2, pinned_tokens, kv_heads, head_dim]``.
@@ -258,7 +279,7 @@ class TinyNetwork(nn.Module):
 
     def _encode(self, x: Tensor, positions: Tensor, pinned: Tensor | None) -> Tensor:
         cos, sin = rope.phases(positions, self.rates, dtype=self.camera.dtype)
-        cos, sin = cos[:, None], sin[:, None]
+        cos, sin = cos[:, None].to(x.device), sin[:, None].to(x.device)
         blocks = []
         # unbind, not indexing: the gradient of an index is a zero tensor of the whole block.
         held = () if pinned is None else [block.unbind(1) for block in pinned.unbind(1)]

@@ -8,16 +8,18 @@ import torch
 
 from reflex_ros.infer.families.tiny_network import Context, TinyConfig, TinyNetwork
 from reflex_ros.train import instructions, objective
-from reflex_ros.train.objective import FlowBatch
+from reflex_ros.train.objective import FlowBatch, Weights
+from reflex_ros.train.recipes import RECIPES
 
 DRAWS = 2
 
 
-@pytest.fixture(name='network')
-def network_fixture():
+@pytest.fixture(name='network', params=[('main',), ('main', 'wrist')], ids=['one', 'two'])
+def network_fixture(request):
     torch.manual_seed(0)
     network = TinyNetwork(TinyConfig(
-        image_size=16, vision_layers=1, layers=2, width=12, heads=4, kv_heads=2, head_dim=6,
+        cameras=request.param, towers=len(request.param), image_size=16,
+        vision_layers=1, layers=2, width=12, heads=4, kv_heads=2, head_dim=6,
         gate_hidden=8, horizon=6, rows_per_token=2, tau_dim=6,
     )).to(torch.float64)  # fmt: skip
     with torch.no_grad():
@@ -27,14 +29,14 @@ def network_fixture():
 
 
 @pytest.fixture(name='batch')
-def batch_fixture():
+def batch_fixture(network):
     g = torch.Generator().manual_seed(1)
     normal = {'generator': g, 'dtype': torch.float64}
     present = torch.tensor([[True] * 4, [False, True, False, True], [False] * 3 + [True]])
     return FlowBatch(
         ids=torch.randint(0, 60, (2, 8), generator=g),
         wording=torch.tensor([0, 1, 0]),
-        tokens=torch.randn(3, 4, 1, 12, **normal),
+        tokens=torch.randn(3, 4, len(network.config.cameras), 12, **normal),
         present=present,
         ages=5 * torch.rand(3, 4, **normal),
         state=torch.randn(3, 7, **normal),
@@ -84,12 +86,14 @@ def test_forty_percent_of_the_flow_times_are_early():
     assert 0 < float(tau.min()) < float(tau.max()) <= 1
 
 
-def test_every_wording_fits_the_pinned_block_and_has_no_unknown_word():
-    tokenizer = instructions.build_tokenizer(TinyConfig().instruction_tokens)
-    assert tokenizer.get_vocab_size() <= TinyConfig().vocabulary
-    for text in (*instructions.follow_wordings(), *instructions.hold_wordings()):
+@pytest.mark.parametrize('recipe', list(RECIPES.values()), ids=list(RECIPES))
+def test_every_wording_fits_the_pinned_block_and_has_no_unknown_word(recipe):
+    tokenizer, sizes = recipe.tokenizer(), recipe.network
+    assert tokenizer.get_vocab_size() <= sizes.vocabulary
+    texts = (*instructions.follow_wordings(), *instructions.hold_wordings())
+    for text in instructions.every_wording() if recipe.colours else texts:
         ids = tokenizer.encode(text).ids
-        assert len(ids) == TinyConfig().instruction_tokens
+        assert len(ids) == sizes.instruction_tokens
         assert tokenizer.token_to_id(instructions.UNKNOWN) not in ids
 
 
@@ -110,3 +114,22 @@ def test_the_loss_is_zero_for_a_perfect_velocity(network, batch, monkeypatch):
         network, batch, draws=DRAWS, generator=torch.Generator().manual_seed(0)
     )
     np.testing.assert_allclose(float(loss), 0.0, atol=1e-9)
+
+
+def test_late_rows_and_the_gripper_count_as_they_are_told(network, batch, monkeypatch):
+    """An error of 1 in one place adds its share of the whole weight."""
+    def wrong(row, joint):
+        def velocity(net, b, noisy, tau):
+            right = (noisy - b.actions.repeat_interleave(DRAWS, 0)) / tau[:, None, None]
+            right[:, row, joint] += 1.0
+            return right
+        return velocity
+
+    def loss(row, joint):
+        monkeypatch.setattr(objective, 'predict', wrong(row, joint))
+        return float(objective.flow_loss(
+            network, batch, draws=DRAWS, generator=torch.Generator().manual_seed(0),
+            weights=Weights(gripper=0.5, late=0.25, early=2)))  # fmt: skip
+
+    assert loss(0, 0) == pytest.approx(4 * loss(5, 0), rel=1e-5)
+    assert loss(0, 6) == pytest.approx(0.5 * 6 * loss(0, 0), rel=1e-5)

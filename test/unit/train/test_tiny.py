@@ -8,46 +8,78 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 
 from reflex_ros.core.errors import EXIT_DONE, EXIT_INPUT
 from reflex_ros.infer import flow
 from reflex_ros.infer.families.tiny import TinyPolicy
-from reflex_ros.infer.families.tiny_network import TinyConfig
-from reflex_ros.train import tiny
+from reflex_ros.infer.families.tiny_network import TinyNetwork
+from reflex_ros.train import session, tiny
+from reflex_ros.train.recipes import RECIPES
+from reflex_ros.train.start import start_from
 
 SMALL = {'width': 36, 'heads': 2, 'kv_heads': 1, 'head_dim': 6, 'layers': 1, 'vision_layers': 1}
 
 
 @pytest.fixture(name='command')
-def command_fixture(tmp_path, monkeypatch, demonstrations, write_demonstrations):
-    """The command with handmade demonstrations and a very small network."""
-    images = np.random.default_rng(0).integers(0, 256, (60, 64, 64, 3), dtype=np.uint8)
-    file = write_demonstrations(
-        dataclasses.replace(demonstrations, images=images), tmp_path / 'demo.npz'
-    )
-    monkeypatch.setattr(tiny, 'generate', lambda *args, **kwargs: [file])
-    monkeypatch.setattr(tiny, 'TinyConfig', lambda: TinyConfig(**SMALL))
-    out = tmp_path / 'run'
+def command_fixture(tmp_path, monkeypatch, make_demonstrations, write_demonstrations):
+    """The command with handmade demonstrations and very small networks."""
+    data = make_demonstrations(cameras=2)
+    images = np.random.default_rng(0).integers(0, 256, (60, 2, 64, 64, 3), dtype=np.uint8)
+    small = {
+        name: dataclasses.replace(recipe, network=dataclasses.replace(recipe.network, **SMALL))
+        for name, recipe in RECIPES.items()
+    }
+    out, file = tmp_path / 'run', tmp_path / 'demo.npz'
+    monkeypatch.setattr(session, 'generate', lambda *args, **kwargs: [file])
+    monkeypatch.setattr(tiny, 'RECIPES', small)
 
-    def run(*more, minutes='0.005'):
+    def run(*more, minutes='0.005', recipe='tiny'):
+        cameras = len(small[recipe].network.cameras)
+        write_demonstrations(dataclasses.replace(data, images=images[:, :cameras]), file)
         out.mkdir(exist_ok='--resume' in more)
-        arguments = ['--out', str(out), '--minutes-a', minutes, '--minutes-b', minutes, *more]
-        return tiny.main(arguments)
+        arguments = ['--out', str(out), '--minutes-a', minutes, '--minutes-b', minutes]
+        return tiny.main([*arguments, '--recipe', recipe, *more])
 
     return run, out
 
 
-def test_training_from_nothing_ends_with_a_checkpoint_that_loads(command):
+@pytest.mark.parametrize('recipe', list(RECIPES))
+def test_training_from_nothing_ends_with_a_checkpoint_that_loads(command, recipe):
     run, out = command
-    assert run('--resume') == EXIT_DONE
+    assert run('--resume', recipe=recipe) == EXIT_DONE
     policy = TinyPolicy.load(out / 'policy')
+    assert policy.spec.cameras == RECIPES[recipe].network.cameras
     pinned = np.empty(policy.spec.pinned_shape, np.float32)
     frame = np.empty(policy.spec.frame_shape, np.float32)
     policy.encode_instruction(policy.spec.instruction, pinned)
-    policy.encode_frame({'main': np.zeros((64, 64, 3), np.uint8)}, pinned, frame)
+    images = {name: np.zeros((64, 64, 3), np.uint8) for name in policy.spec.cameras}
+    policy.encode_frame(images, pinned, frame)
     noise = flow.chunk_noise(0, 1, shape=policy.spec.noise_shape)
     chunk = policy.denoise(pinned, [frame], [0.0], state=np.zeros(7), noise=noise)
     assert chunk.shape == (50, 7)
+
+
+def test_a_network_of_two_cameras_starts_from_one_of_one_camera(command):
+    run, out = command
+    run('--resume')
+    given = TinyPolicy.load(out / 'policy')
+    theirs, recipe = given.network, tiny.RECIPES['tiny_multi']
+    network, tokenizer = TinyNetwork(recipe.network), recipe.tokenizer()
+    start_from(network, tokenizer, out / 'policy')
+    for camera in (0, 1):
+        weight = network.tower(camera).stem_in.weight
+        assert torch.equal(weight, theirs.vision.stem_in.weight)
+    assert network.tower(0) is not network.tower(1)
+    ball = tokenizer.token_to_id('ball')
+    assert torch.equal(network.words.weight[ball], theirs.words.weight[given.vocabulary['ball']])
+    assert torch.equal(network.camera[0], theirs.camera[0])
+
+
+def test_a_device_that_is_not_there_is_refused(command, capsys):
+    run, _ = command
+    assert run('--resume', '--device', 'cuda:99') == EXIT_INPUT
+    assert '--device' in capsys.readouterr().out
 
 
 def test_a_finished_run_has_nothing_left_to_do(command):
@@ -66,7 +98,7 @@ def test_a_folder_that_exists_is_not_overwritten_without_being_asked(command, ca
 
 def test_a_signal_ends_the_run_after_a_save(command, monkeypatch):
     run, out = command
-    right, calls = tiny.VisionStage.loss, []
+    right, calls = session.VisionStage.loss, []
 
     def interrupted(self, trainer):
         calls.append(1)
@@ -74,10 +106,10 @@ def test_a_signal_ends_the_run_after_a_save(command, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return right(self, trainer)
 
-    monkeypatch.setattr(tiny.VisionStage, 'loss', interrupted)
+    monkeypatch.setattr(session.VisionStage, 'loss', interrupted)
     assert run('--resume', minutes='60') == EXIT_DONE
     assert len(calls) == 3
-    assert (out / 'vision.state.safetensors').exists()
+    assert (out / 'vision_main.state.safetensors').exists()
     assert not (out / 'policy').exists()
 
 
