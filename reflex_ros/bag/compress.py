@@ -1,8 +1,9 @@
-"""Raw images as compressed ones, in the writer's thread, so that recording stays cheap."""
+"""Raw images as compressed ones, away from who records them, so that recording stays cheap."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,8 +18,36 @@ JPEG_QUALITY = 95
 PNG_LEVEL = 1
 
 
+class Squeezer:
+    """Makes the stored form of an arrived image; what cannot be compressed is stored as it came.
+
+    Args:
+        compressor: Compresses, or raises anything.
+        raw: Topic for images as they came, by the topic of the compressed ones.
+
+    Attributes:
+        odd: What was not compressed, in words: the newest reason by raw topic.
+    """
+
+    def __init__(self, compressor: ImageCompressor, raw: Mapping[str, str]) -> None:
+        self._compressor = compressor
+        self.raw = dict(raw)
+        self.odd: dict[str, str] = {}
+
+    def __call__(self, topic: str, data: bytes) -> tuple[str, bytes]:
+        """Return topic and bytes to store of a message that arrived for ``topic``."""
+        raw = self.raw.get(topic)
+        if raw is None:
+            return topic, data
+        try:
+            return topic, self._compressor(data)
+        except Exception as error:  # PIL and damaged bytes raise anything; no image is worth more
+            self.odd[raw] = ' '.join(str(error).split()) or type(error).__name__
+            return raw, data
+
+
 class ImageCompressor:
-    """Turns serialized ``Image`` into serialized ``CompressedImage``. Not thread-safe.
+    """Turns serialized ``Image`` into serialized ``CompressedImage``.
 
     PNG loses nothing, so that a replay sees what the policy saw; JPEG is smaller.
 

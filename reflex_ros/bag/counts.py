@@ -56,20 +56,25 @@ class TopicCounts:
 
     Attributes:
         type: Type of the topic.
-        messages: Messages received.
+        messages: Messages received. ``unnumbered``: those without a number that can be read.
         publishers: Numbers by publisher; its name is known for ``stage_status`` only, else ''.
             Empty for types without a counter.
     """
 
     type: str
     messages: int = 0
+    unnumbered: int = 0
     publishers: dict[str, NumberLog] = field(default_factory=dict)
 
     def add(self, data: bytes) -> None:
         """Count one serialized message."""
         self.messages += 1
         if self.type.startswith(NUMBERED):
-            publisher, number = read_number(self.type, data)
+            try:
+                publisher, number = read_number(self.type, data)
+            except (IndexError, struct.error, UnicodeDecodeError):
+                self.unnumbered += 1  # of a careless program; it is recorded all the same
+                return
             self.publishers.setdefault(publisher, NumberLog()).add(number)
 
     def report(self) -> dict[str, Any]:
@@ -79,7 +84,8 @@ class TopicCounts:
             publisher: {name: getattr(log, name) for name in names}
             for publisher, log in sorted(self.publishers.items())
         }
-        return {'type': self.type, 'received': self.messages, 'publishers': logs}
+        return {'type': self.type, 'received': self.messages, 'unnumbered': self.unnumbered,
+                'publishers': logs}
 
 
 def read_number(type_name: str, data: bytes) -> tuple[str, int]:

@@ -1,73 +1,46 @@
-"""The files of one bag, written by one thread: parts, flushing, metadata.
+"""The files of one bag, written by one thread: parts, flushing, metadata, room for the end.
 
-Parts are named as rosbag2 names them (``bag_0.mcap``, ``bag_1.mcap``), and the metadata has
-version 8, which ROS 2 Humble and Jazzy both read. A part is written in a folder of its own and
-moved beside the metadata when it is complete.
+Parts are named as rosbag2 names them (``bag_0.mcap``, ``bag_1.mcap``). Room for the end of a part
+and for the metadata is taken before the first message, so that a full disk still leaves a bag
+that is complete and counts exactly what it holds.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from rosbags.interfaces import (
-    Qos,
-    QosDurability,
-    QosHistory,
-    QosLiveliness,
-    QosReliability,
-    QosTime,
+from rosbags.interfaces import Qos
+
+from reflex_ros.bag.metadata import (
+    METADATA,
+    ROOT,
+    BagTopic,
+    file_name,
+    metadata_of,
+    offered_qos,
 )
-from rosbags.rosbag2 import StoragePlugin, Writer
-
-from reflex_ros.bag.schema import Schema
+from reflex_ros.bag.room import Room
+from reflex_ros.bag.store_mcap import McapStore
+from reflex_ros.bag.store_sqlite import SqliteStore
+from reflex_ros.bag.tally import Tally, sum_of
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.yaml_text import parse_yaml
 
-METADATA = 'metadata.yaml'
+__all__ = ['METADATA', 'BagFiles', 'BagTopic', 'lock_bag', 'offered_qos']
+
 LOCK = '.writer'
+TAIL = 'tail'
 STORAGES = ('mcap', 'sqlite3')
 SUFFIXES = ('.mcap', '.db3')
-_VERSION = 8
-_ROOT = 'rosbag2_bagfile_information'
-_FOREVER = QosTime(9_223_372_036, 854_775_807)
-
-
-@dataclass(frozen=True, slots=True)
-class BagTopic:
-    """One topic of a bag.
-
-    Attributes:
-        name: Full topic name, e.g. ``/control_tick``.
-        schema: Its type.
-        qos: Profiles that its publishers offer.
-        is_bulk: Whether it is images: these are given up first when the disk is slow.
-    """
-
-    name: str
-    schema: Schema
-    qos: tuple[Qos, ...] = ()
-    is_bulk: bool = False
-
-
-def offered_qos(*, is_reliable: bool, is_latched: bool, depth: int) -> Qos:
-    """Return a profile as a bag stores it; deadline, lifespan and lease are infinite."""
-    return Qos(
-        QosHistory.KEEP_LAST,
-        depth,
-        QosReliability.RELIABLE if is_reliable else QosReliability.BEST_EFFORT,
-        QosDurability.TRANSIENT_LOCAL if is_latched else QosDurability.VOLATILE,
-        _FOREVER,
-        _FOREVER,
-        QosLiveliness.AUTOMATIC,
-        _FOREVER,
-        False,
-    )
+_TOPIC_BYTES = 1024
+"""Room in the metadata for one topic: names, type, profiles of a few publishers, hash."""
+_PART_BYTES = 256
 
 
 class BagFiles:
@@ -89,18 +62,29 @@ class BagFiles:
         self.folder = Path(folder)
         self.part_bytes = 0
         self.part_start_ns = 0
-        self._topics = tuple(topics)
-        self._plugin = StoragePlugin[storage.upper()]
-        self._parts: list[str] = []
-        self._writer: Writer | None = None
-        self._connections: dict[str, Any] = {}
+        self._topics = {topic.name: topic for topic in topics}
+        self._storage = storage
+        self._done: dict[str, Tally] = {}
+        self._store: McapStore | SqliteStore | None = None
+        self._tail: Room | None = None
+        self._metadata: Room | None = None
         self._lock = -1
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Messages by topic: those on the disk, and those that wait for the next flush."""
+        total = sum_of(self._done.values())
+        if self._store is not None:
+            total.merge(self._store.stored)
+            total.merge(self._store.pending)
+        return {name: total.counts.get(name, 0) for name in self._topics}
+
     def open(self) -> None:
-        """Create the folder and the first part.
+        """Create the folder and the first part, and take the room for their end.
 
         Raises:
             ConfigError: The folder exists or cannot be created.
+            OSError: The disk has no room for the end.
         """
         try:
             self.folder.mkdir(parents=True)
@@ -110,7 +94,13 @@ class BagFiles:
                 'folder on a disk with room. Name another run folder.'
             ) from error
         self._lock = lock_bag(self.folder)
+        self._metadata = Room(self.folder / METADATA, self._metadata_bytes)
         self._begin()
+
+    def offer(self, profiles: Mapping[str, tuple[Qos, ...]]) -> None:
+        """Set the profiles of topics by name, before the first message."""
+        for name, qos in profiles.items():
+            self._topics[name] = replace(self._topics[name], qos=qos)
 
     def write(self, topic: str, stamp_ns: int, data: bytes) -> None:
         """Write one serialized message.
@@ -122,107 +112,115 @@ class BagFiles:
 
         Raises:
             KeyError: The bag has no such topic.
-            OSError: The disk is full or gone.
+            OSError: The disk is full or gone: what was not flushed is lost, and ``counts`` says
+                so. Close the bag.
         """
-        connection = self._connections[topic]
-        assert self._writer is not None
-        self._writer.write(connection, stamp_ns, data)
+        entry = self._topics[topic]
+        assert self._store is not None
+        if not self.part_start_ns:
+            self._register()
+        self._store.write(entry, stamp_ns, data)
         self.part_start_ns = self.part_start_ns or stamp_ns
         self.part_bytes += len(data)
 
     def flush(self) -> None:
         """Hand everything to the operating system, so that the death of the process loses nothing.
 
-        The writer alone would keep up to 1 MiB (MCAP) or all messages (SQLite) to itself.
+        Raises:
+            OSError: As for ``write``.
         """
-        storage: Any = self._writer and self._writer.storage
-        if storage is None:
+        if self._store is None:
             return
-        if self._plugin is StoragePlugin.SQLITE3:
-            storage.conn.commit()
-            return
-        if storage.chunk.msgs:
-            storage.close_chunk()
-        storage.bio.flush()
+        self._store.flush()
+        if self._tail is not None:
+            self._tail.grow(self._tail_bytes)
 
     def split(self) -> None:
-        """Complete the part and begin the next one."""
+        """Complete the part and begin the next one.
+
+        Raises:
+            OSError: As for ``write``; the part is complete.
+        """
         self._end()
+        if self._tail is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
         self._begin()
 
     def close(self) -> None:
-        """Complete the bag; a second call does nothing."""
+        """Complete the bag; a second call does nothing.
+
+        Raises:
+            OSError: The disk is gone. What could be written is there.
+        """
         if self._lock < 0:
             return
         try:
-            self._end()
-            self._write_metadata()
+            try:
+                self._end()
+            finally:
+                if self._metadata is not None:
+                    topics = [*self._topics.values()]
+                    self._metadata.fill(
+                        _dump({ROOT: metadata_of(self._done, topics, self._storage)}))
         finally:
-            os.close(self._lock)
-            self._lock = -1
-            (self.folder / LOCK).unlink(missing_ok=True)
+            self._release()
 
     def _begin(self) -> None:
-        part = self.folder / f'{self.folder.name}_{len(self._parts)}'
-        self._parts.append(part.name)
+        kind = McapStore if self._storage == 'mcap' else SqliteStore
+        assert self._metadata is not None
+        self._metadata.grow(self._metadata_bytes)
+        path = self.folder / file_name(self.folder, len(self._done), kind.SUFFIX)
+        self._store = kind(path)
         self.part_bytes = self.part_start_ns = 0
-        self._writer = Writer(part, version=_VERSION, storage_plugin=self._plugin)
-        self._writer.open()
-        self._connections = {topic.name: self._connect(topic) for topic in self._topics}
-        self.flush()
+        if self._tail is None:
+            self._tail = Room(self.folder / TAIL, self._tail_bytes)
 
-    def _connect(self, topic: BagTopic) -> Any:
-        assert self._writer is not None
-        return self._writer.add_connection(
-            topic.name,
-            topic.schema.type,
-            msgdef=topic.schema.text,
-            rihs01=topic.schema.rihs01,
-            offered_qos_profiles=topic.qos,
-        )
+    def _register(self) -> None:
+        assert self._store is not None
+        for topic in self._topics.values():
+            if not topic.is_optional:
+                self._store.register(topic)
+
+    @property
+    def _metadata_bytes(self) -> int:
+        return _TOPIC_BYTES * (len(self._topics) + 4) + _PART_BYTES * (len(self._done) + 1)
+
+    @property
+    def _tail_bytes(self) -> int:
+        store = 0 if self._store is None else self._store.tail_bytes
+        return store + self._metadata_bytes
 
     def _end(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is None:
+        """Complete the part, in the room that was taken for it if there is no other."""
+        store = self._store
+        if store is None:
             return
-        writer.close()
-        for path in writer.path.iterdir():
-            # The metadata of a part stays hidden until those of all parts are merged.
-            name = f'.{writer.path.name}.yaml' if path.name == METADATA else path.name
-            path.rename(self.folder / name)
-        writer.path.rmdir()
+        name, topics = store.path.name, [*self._topics.values()]
 
-    def _write_metadata(self) -> None:
-        hidden = [self.folder / f'.{part}.yaml' for part in self._parts]
-        loaded = [parse_yaml(path.read_text(encoding='utf-8'))[_ROOT] for path in hidden]
-        merged = {_ROOT: merge_metadata(loaded)}
-        partial = self.folder / f'.{METADATA}'
-        partial.write_text(yaml.safe_dump(merged, sort_keys=False), encoding='utf-8')
-        partial.rename(self.folder / METADATA)
-        for path in hidden:
-            path.unlink()
+        def metadata() -> str:
+            return _dump(metadata_of({name: store.stored}, topics, self._storage))
 
+        try:
+            try:
+                if not self.part_start_ns:
+                    self._register()
+                store.close(metadata)
+            except OSError:
+                if self._tail is not None:
+                    self._tail.release()
+                    self._tail = None
+                store.close(metadata, may_give_up=True)
+        finally:
+            store.abandon()
+            self._done[name], self._store = store.stored, None
 
-def merge_metadata(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the metadata of a bag from those of its parts (one or more, same topics)."""
-    merged = dict(parts[0])
-    filled = [part for part in parts if part['message_count']]
-    starts = [p['starting_time']['nanoseconds_since_epoch'] for p in filled]
-    ends = [s + p['duration']['nanoseconds'] for s, p in zip(starts, filled, strict=True)]
-    start = min(starts, default=0)
-    merged['starting_time'] = {'nanoseconds_since_epoch': start}
-    merged['duration'] = {'nanoseconds': max(ends, default=start) - start}
-    merged['message_count'] = sum(part['message_count'] for part in parts)
-    merged['relative_file_paths'] = [name for p in parts for name in p['relative_file_paths']]
-    merged['files'] = [entry for part in parts for entry in part['files']]
-    merged['topics_with_message_count'] = [
-        {
-            'topic_metadata': dict(entries[0]['topic_metadata']),
-            'message_count': sum(entry['message_count'] for entry in entries),
-        }
-        for entries in zip(*(part['topics_with_message_count'] for part in parts), strict=True)
-    ]
-    return merged
+    def _release(self) -> None:
+        for room in (self._tail, self._metadata):
+            if room is not None:
+                room.release()
+        os.close(self._lock)
+        self._lock = -1
+        (self.folder / LOCK).unlink(missing_ok=True)
 
 
 def lock_bag(folder: Path) -> int:
@@ -241,6 +239,10 @@ def lock_bag(folder: Path) -> int:
             'Stop its recorder first.'
         ) from None
     return file
+
+
+def _dump(metadata: dict[str, Any]) -> str:
+    return yaml.safe_dump(metadata, sort_keys=False)
 
 
 def _check(storage: str, topics: Sequence[BagTopic]) -> None:

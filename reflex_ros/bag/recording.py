@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from rosbags.interfaces import Qos
 
 from reflex_ros.bag.counts import TopicCounts
+from reflex_ros.bag.room import Room
 from reflex_ros.bag.run_folder import RECORDER_REPORT
 from reflex_ros.bag.write import BagReport, BagWriter
+from reflex_ros.core.errors import ConfigError
+
+TOPIC_BYTES = 2048
+"""Room in the report for one topic: its counts and those of a few publishers."""
 
 
 class Recording:
@@ -20,6 +28,10 @@ class Recording:
         folder: Folder of its bag.
         types: Type of each topic by its full name.
         latched: Topics of which the last message before ``begin`` belongs into the bag.
+
+    Attributes:
+        folder: Folder of the bag. ``is_on``: whether messages are recorded.
+        unheard: Topics with a publisher that cannot be heard, and why.
     """
 
     def __init__(
@@ -32,11 +44,12 @@ class Recording:
     ) -> None:
         self.folder = folder
         self.is_on = False
+        self.unheard: dict[str, str] = {}
         self._writer = writer
         self._counts = {name: TopicCounts(kind) for name, kind in types.items()}
         self._latched = frozenset(latched)
         self._held: dict[str, tuple[int, bytes]] = {}
-        self._is_closed = False
+        self._room: Room | None = None
 
     def start(self) -> None:
         """Open the bag.
@@ -45,9 +58,22 @@ class Recording:
             ConfigError: The folder exists or cannot be written.
         """
         self._writer.start()
+        try:
+            self._room = Room(self.folder / RECORDER_REPORT, TOPIC_BYTES * (len(self._counts) + 1))
+        except OSError as error:
+            self._writer.close()
+            raise ConfigError(
+                f'bag {self.folder} cannot be opened: got {error.strerror}, expected a disk with '
+                'room for what the recorder counts. Make room, or name another run folder.'
+            ) from error
 
-    def begin(self) -> None:
-        """Record from now on, and what was latched before."""
+    def begin(self, profiles: Mapping[str, tuple[Qos, ...]] | None = None) -> None:
+        """Record from now on, and what was latched before.
+
+        Args:
+            profiles: What the publishers offer, by topic; None for what the bag was made with.
+        """
+        self._writer.offer(profiles or {})
         self.is_on = True
         for name, (stamp_ns, data) in self._held.items():
             self.take(name, stamp_ns, data)
@@ -76,16 +102,21 @@ class Recording:
         """Complete the bag, write ``recorder.json`` into it and return the counts. Blocks."""
         self.is_on = False
         report = self._writer.close()
-        if not self._is_closed and self.folder.is_dir():
-            self._is_closed = True
-            topics = {
-                name: {**counts.report(), 'written': report.written[name],
-                       'dropped': report.dropped[name]}
-                for name, counts in self._counts.items()
-            }
-            text = json.dumps({'error': report.error, 'topics': topics}, indent=2)
+        room, self._room = self._room, None
+        if room is not None:
             try:
-                (self.folder / RECORDER_REPORT).write_text(text + '\n', encoding='utf-8')
+                room.fill(json.dumps(self._counted(report), indent=2) + '\n')
             except OSError as error:
+                room.release()
                 report = replace(report, error=report.error or f'{RECORDER_REPORT}: {error}')
         return report
+
+    def _counted(self, report: BagReport) -> dict[str, Any]:
+        topics = {}
+        for name, counts in self._counts.items():
+            entry = {**counts.report(), 'written': report.written[name],
+                     'dropped': report.dropped[name]}
+            if name in report.odd:
+                entry['stored_as_it_came'] = report.odd[name]
+            topics[name] = entry
+        return {'error': report.error, 'unheard': self.unheard, 'topics': topics}

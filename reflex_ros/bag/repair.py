@@ -111,7 +111,7 @@ def _digits(stem: str) -> str:
 
 
 def _keep_reports(old: Path, new: Path) -> None:
-    for path in old.glob('*.json'):
+    for path in old.glob('[!.]*.json'):
         shutil.copy2(path, new / path.name)
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rosbags.interfaces import Qos
+
+from reflex_ros.bag.compress import Squeezer
 from reflex_ros.bag.files import BagFiles, BagTopic
 from reflex_ros.core.clock import MS, Clock, S, SystemClock
 from reflex_ros.core.errors import ConfigError, ReflexError
@@ -47,13 +50,16 @@ class BagReport:
     """What became of the messages.
 
     Attributes:
-        written, dropped: Messages by topic; dropped ones found no room, no disk or no encoder.
+        written: Messages by topic; at the end exactly those that the bag holds.
+        dropped: Messages that arrived and found no room, or no disk.
         error: Why writing ended early, '' if it did not.
+        odd: What was stored as it came instead of compressed, in words, by topic.
     """
 
     written: dict[str, int]
     dropped: dict[str, int]
     error: str = ''
+    odd: dict[str, str] = field(default_factory=dict)
 
 
 class BagWriter:
@@ -66,7 +72,7 @@ class BagWriter:
         clock: Steady clock for flushing.
         capacity_bytes: Bytes that may wait for the disk.
         split: When a new file is begun.
-        encode: By topic, what makes the stored message of an arrived one; in the writer's thread.
+        squeeze: Makes the stored message of an arrived one, in the writer's thread.
     """
 
     def __init__(
@@ -78,17 +84,18 @@ class BagWriter:
         clock: Clock | None = None,
         capacity_bytes: int = CAPACITY_BYTES,
         split: Split | None = None,
-        encode: Mapping[str, Callable[[bytes], bytes]] | None = None,
+        squeeze: Squeezer | None = None,
     ) -> None:
         self._files = BagFiles(folder, topics, storage=storage)
         self._clock = clock or SystemClock()
         self._split = split or Split()
         self._queue = _Queue(capacity_bytes)
         self._bulk = frozenset(topic.name for topic in topics if topic.is_bulk)
-        self._written = {topic.name: 0 for topic in topics}
-        self._dropped = dict(self._written)
-        self._refused = dict(self._written)
-        self._encode = encode or {}
+        self._dropped = {topic.name: 0 for topic in topics}
+        self._taken = dict(self._dropped)
+        self._written = dict(self._dropped)
+        self._refused = dict(self._dropped)
+        self._squeeze = squeeze
         self._error: BaseException | None = None
         self._is_open = threading.Event()
         self._thread = threading.Thread(target=self._run, name='bag_writer', daemon=True)
@@ -131,12 +138,20 @@ class BagWriter:
         self._dropped[topic] = dropped + 1
         return False
 
+    def offer(self, profiles: Mapping[str, tuple[Qos, ...]]) -> None:
+        """Set the profiles of topics by name; before the first message only."""
+        self._files.offer(profiles)
+
     @property
     def report(self) -> BagReport:
-        """Return the counts so far."""
+        """Return the counts so far; what waits for the disk is in none of them."""
         error = '' if self._error is None else f'{type(self._error).__name__}: {self._error}'
+        written = self._written
         dropped = {name: n + self._refused[name] for name, n in self._dropped.items()}
-        return BagReport(dict(self._written), dropped, error)
+        if self._error is not None:  # the disk gave back what was not yet whole
+            dropped = {name: n + self._taken[name] - written[name] for name, n in dropped.items()}
+        odd = {} if self._squeeze is None else dict(self._squeeze.odd)
+        return BagReport(dict(written), dropped, error, odd)
 
     def close(self, *, timeout_s: float = 30.0) -> BagReport:
         """Write what waits, complete the bag and return the final counts. Blocks; repeatable.
@@ -151,7 +166,7 @@ class BagWriter:
         if not self._thread.is_alive() or report.error:
             return report
         text = f'the disk did not take the rest within {timeout_s:g} s'
-        return BagReport(report.written, report.dropped, text)
+        return replace(report, error=text)
 
     def _run(self) -> None:
         try:
@@ -161,9 +176,10 @@ class BagWriter:
         except BaseException as error:  # a full disk must end the recording, not the process
             self._error = error
         finally:
+            self._close()
+            self._written = self._files.counts
             for topic, _, _ in self._queue.abandon():
                 self._dropped[topic] += 1
-            self._close()
             self._is_open.set()
 
     def _close(self) -> None:
@@ -179,24 +195,26 @@ class BagWriter:
                 topic, stamp_ns, data = batch[0]
                 if self._split.is_due(self._files, stamp_ns):
                     self._files.split()
+                batch.popleft()  # from here on it is counted by what the files say
                 self._store(topic, stamp_ns, data)
-                batch.popleft()
                 self._queue.release(len(data))
+            self._written = self._files.counts
             now_ns = self._clock.mono_ns()
             if now_ns - flushed_ns >= FLUSH_NS:
                 self._files.flush()
                 flushed_ns = now_ns
 
     def _store(self, topic: str, stamp_ns: int, data: bytes) -> None:
-        encode = self._encode.get(topic)
-        if encode is not None:
-            try:
-                data = encode(data)
-            except ReflexError:  # one odd image is no reason to end a recording
-                self._refused[topic] += 1
-                return
-        self._files.write(topic, stamp_ns, data)
-        self._written[topic] += 1
+        if self._squeeze is not None:
+            topic, data = self._squeeze(topic, data)
+        self._taken[topic] += 1
+        try:
+            self._files.write(topic, stamp_ns, data)
+        except OSError:
+            raise
+        except Exception:  # a message that no file can hold is no reason to end a recording
+            self._taken[topic] -= 1
+            self._refused[topic] += 1
 
 
 _Item = tuple[str, int, bytes]
@@ -218,7 +236,8 @@ class _Queue:
         size = len(item[2])
         with self._changed:
             room = (self._capacity // 2 if is_bulk else self._capacity) - self._bytes
-            if self._is_closed or size > room:
+            # a message of any size is taken when nothing else waits
+            if self._is_closed or (size > room and self._bytes):
                 return False
             self._bytes += size
             self._items.append(item)

@@ -273,11 +273,12 @@ RECORDER_GROUP = (
     ParamSpec('recorder.topics', (), '', 'Topics to record. Empty: everything that analysis and '
               'replay need.', (RECORDER,)),
     ParamSpec('recorder.images', False, '', 'Whether images are recorded as well.', (RECORDER,)),
-    ParamSpec('recorder.compression', 'none', '', 'How images are stored: as they come, without '
-              'loss (`png`), or smaller (`jpeg`).', (RECORDER,), choices=('none', 'png', 'jpeg')),
-    ParamSpec('recorder.snapshot_s', 0.0, 's', 'Instead of recording, the last seconds are kept '
-              'in memory and written after a stall, a fault of the arm or on request. 0: record.',
-              (RECORDER,), (0.0, 600.0)),
+    ParamSpec('recorder.compression', 'auto', '', 'How images are stored: as they come (`none`), '
+              'without loss (`png`), or smaller (`jpeg`); `auto`: `none` for a bag, `jpeg` for '
+              'snapshots.', (RECORDER,), choices=('auto', 'none', 'png', 'jpeg')),
+    ParamSpec('recorder.snapshot_s', 0.0, 's', 'Instead of recording, the last seconds, images '
+              'included, are kept in memory and written when a stall or a fault of the arm '
+              'begins, or on request. 0: record.', (RECORDER,), (0.0, 600.0)),
     ParamSpec('recorder.snapshot_bytes', 2**28, 'B', 'Most bytes of images that are kept for a '
               'snapshot.', (RECORDER,), (2**20, 2**36)),
     ParamSpec('recorder.split_s', 0.0, 's', 'A new file after this time. 0: never.', (RECORDER,),

@@ -13,7 +13,6 @@ from reflex_ros.bag.recording import Recording
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.bag.snapshot import SnapshotRing
 from reflex_ros.bag.strip import Strip
-from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.param_table import RECORDER
 from reflex_ros.ros.diagnostics import Diagnosis, Diagnostics
 from reflex_ros.ros.images import ImageDecoder
@@ -23,12 +22,12 @@ from reflex_ros.ros.recording import (
     RawReader,
     bag_diagnosis,
     camera_topics,
-    check_publishers,
-    event_of,
+    ended_early,
     make_recording,
     serve_snapshot,
     topics_to_record,
 )
+from reflex_ros.ros.recording_qos import check_publishers, offered_now
 from reflex_ros.ros.spin import Stop, run_node
 
 
@@ -38,6 +37,8 @@ class RecorderNode(ReflexNode):
     def __init__(self, stop: Stop) -> None:
         super().__init__(RECORDER, stop)
         self._recording: Recording | SnapshotRing | None = None
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._has_ended = False
         self._service: Any = None
         self._readers: list[RawReader] = []
         self._diagnostics: Diagnostics | None = None
@@ -49,12 +50,13 @@ class RecorderNode(ReflexNode):
         name = cast('str', self.params['run.folder'])
         run = (RunFolder(Path(name)) if name
                else RunFolder.create('runs', 'recording', self.steady))
-        recording, names = make_recording(self, self._topics, self.params, run,
-                                          clock=self.steady)
+        recording, self._names = make_recording(self, self._topics, self.params, run,
+                                                clock=self.steady)
         recording.start()
-        self._recording = recording
+        self._recording, self._has_ended = recording, False
         for entry in self._topics:
-            self._readers.append(RawReader(self, entry, self._taker(entry, names[entry.name])))
+            take = self._taker(self._names[entry.name][0])
+            self._readers.append(RawReader(self, entry, take, self._unheard))
         if isinstance(recording, SnapshotRing):
             self._service = serve_snapshot(self, recording, self.steady.stamp_ns)
         if not self.params['recorder.images']:
@@ -68,7 +70,8 @@ class RecorderNode(ReflexNode):
     def activate(self) -> None:
         """Check that every publisher can be heard, then record."""
         check_publishers(self, self._topics)
-        cast('Recording | SnapshotRing', self._recording).begin()
+        cast('Recording | SnapshotRing', self._recording).begin(
+            offered_now(self, self._topics, self._names))
 
     def deactivate(self) -> None:
         """Stop recording, with what has already arrived."""
@@ -93,20 +96,25 @@ class RecorderNode(ReflexNode):
             self.get_logger().info(
                 f'recorded: messages={written} dropped={dropped} error={report.error or "none"}'
             )
+            for name, text in report.odd.items():
+                self.get_logger().warning(f'{name}: images were stored as they came: {text}')
+            if report.error:  # not sooner: without a disk the others go on, and so does this
+                self.fail(ended_early(recording.folder, report.error))
 
-    def _taker(self, entry: Topic, name: str) -> Callable[[bytes, Any], None]:
+    def _taker(self, name: str) -> Callable[[bytes, Any], None]:
         recording = cast('Recording | SnapshotRing', self._recording)
-        ring = recording if isinstance(recording, SnapshotRing) else None
 
         def take(data: bytes, info: Any) -> None:
             # In simulated time the middleware's own time of receipt would fit no other stamp.
             received_ns = int(info['received_timestamp'])
             stamp_ns = self.steady.stamp_ns() if self._uses_sim_time else received_ns
-            if ring is not None and (event := event_of(entry, data)):
-                ring.trigger(event, stamp_ns)
             recording.take(name, stamp_ns, data)
 
         return take
+
+    def _unheard(self, topic: str, text: str) -> None:
+        if self._recording is not None:
+            self._recording.unheard[topic] = text
 
     def _shower(self, camera: Topic, strip: Strip) -> Callable[[bytes, Any], None]:
         decoder = ImageDecoder()
@@ -125,11 +133,10 @@ class RecorderNode(ReflexNode):
 
     def _diagnose(self) -> Diagnosis:
         recording = self._recording
-        if recording is not None and recording.report.error:
-            self.fail(ConfigError(
-                f'bag {recording.folder} ended early: got {recording.report.error}, expected a '
-                'disk with room. Make room and start a new run.'
-            ))
+        if recording is not None and recording.report.error and not self._has_ended:
+            self._has_ended = True
+            error = ended_early(recording.folder, recording.report.error)
+            self.get_logger().error(f'{type(error).__name__}: {error}')
         return bag_diagnosis(recording)
 
 

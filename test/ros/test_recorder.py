@@ -19,7 +19,8 @@ from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.params import defaults
 from reflex_ros.ros.client import Caller, LifecycleClient
 from reflex_ros.ros.qos import image_topic, qos_profile, topic
-from reflex_ros.ros.recording import check_compatible, reader_qos, topics_to_record
+from reflex_ros.ros.recording import topics_to_record
+from reflex_ros.ros.recording_qos import check_compatible, reader_qos
 from reflex_ros.ros.spin import Stop
 
 pytestmark = [pytest.mark.ros, pytest.mark.realtime]

@@ -57,5 +57,5 @@ def test_types_without_a_counter_are_counted_only():
     counts = TopicCounts('sensor_msgs/msg/JointState')
     counts.add(b'')
     assert counts.report() == {
-        'type': 'sensor_msgs/msg/JointState', 'received': 1, 'publishers': {}
+        'type': 'sensor_msgs/msg/JointState', 'received': 1, 'unnumbered': 0, 'publishers': {}
     }

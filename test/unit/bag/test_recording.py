@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import json
 
+from reflex_ros.bag.metadata import offered_qos
 from reflex_ros.bag.read import BagReader
 from reflex_ros.bag.recording import Recording
-from reflex_ros.bag.run_folder import RECORDER_REPORT
+from reflex_ros.bag.room import Room
 from reflex_ros.bag.write import BagWriter
 
 
@@ -61,7 +62,34 @@ def test_closing_again_changes_nothing(tmp_path, topic, ticks):
     assert made.close() == made.close()
 
 
-def test_a_report_that_cannot_be_written_is_an_error_and_no_crash(tmp_path, topic):
+def test_a_report_that_cannot_be_written_is_an_error_and_no_crash(tmp_path, topic, monkeypatch):
     made = recording(tmp_path / 'bag', topic)
-    (tmp_path / 'bag' / RECORDER_REPORT).symlink_to('/dev/full')
+
+    def refuse(room, text):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr('reflex_ros.bag.recording.Room.fill', refuse)
+    monkeypatch.setattr('reflex_ros.bag.files.Room', type('Other', (Room,), {'fill': Room.fill}))
     assert 'No space left' in made.close().error
+
+
+def test_a_message_without_a_number_is_recorded_all_the_same(tmp_path, topic):
+    made = recording(tmp_path / 'bag', topic)
+    made.begin()
+    for stamp_ns, data in enumerate((b'', b'\0', bytes(12), b'\0\1\0\0' + b'\xff' * 30), 1):
+        made.take(topic.name, stamp_ns, data)
+    made.close()
+    entry = json.loads((tmp_path / 'bag' / 'recorder.json').read_text())['topics'][topic.name]
+    assert (entry['received'], entry['written'], entry['unnumbered']) == (4, 4, 4)
+    assert stamps(tmp_path / 'bag') == [1, 2, 3, 4]
+
+
+def test_profiles_that_were_seen_at_the_start_are_those_of_the_bag(tmp_path, topic, ticks):
+    made = recording(tmp_path / 'bag', topic)
+    seen = offered_qos(is_reliable=False, is_latched=False, depth=3, deadline_ns=40_000_000)
+    made.begin({topic.name: (seen,)})
+    made.take(topic.name, *ticks[0])
+    made.close()
+    with BagReader(tmp_path / 'bag') as bag:
+        assert bag.topics[topic.name].qos == (seen,)
+        assert len(list(bag.messages())) == 1

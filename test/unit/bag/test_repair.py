@@ -74,7 +74,7 @@ def test_nothing_flushed_is_lost_to_a_kill(tmp_path, storage, split):
 def test_a_torn_file_keeps_its_whole_messages(tmp_path):
     folder = tmp_path / 'bag'
     kill_recorder(folder)
-    path = folder / 'bag_0' / 'bag_0.mcap'
+    path = folder / 'bag_0.mcap'
     data = path.read_bytes()
     path.write_bytes(data[: len(data) - 6000])
     result = repair(folder)
@@ -87,7 +87,7 @@ def test_a_torn_file_keeps_its_whole_messages(tmp_path):
 def test_a_file_that_ends_in_zeros_keeps_its_whole_messages(tmp_path):
     folder = tmp_path / 'bag'
     kill_recorder(folder)
-    path = folder / 'bag_0' / 'bag_0.mcap'
+    path = folder / 'bag_0.mcap'
     path.write_bytes(path.read_bytes() + bytes(5000))
     assert repair(folder).lost_bytes == 5000
     assert slots(folder) == EXPECTED
