@@ -5,10 +5,17 @@ The one description that the supervisor and the launch files read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
+from reflex_ros.core.clock import S
 from reflex_ros.core.errors import EXIT_ARM, EXIT_NODE_LOST
 from reflex_ros.core.param_table import BRIDGE, ENCODER, POLICY, RECORDER, SIMULATOR
+from reflex_ros.stages.build import limits_from
+
+if TYPE_CHECKING:
+    from reflex_ros.core.param_table import Value
 
 INFERENCE = 'inference'
 """Executable that hosts encoder and policy in one process, on two threads."""
@@ -29,6 +36,7 @@ class ProcessSpec:
         exit_code: Exit code of the suite once it is lost.
         linger_s: Time that the others go on after its loss, so that they can record it.
         stop_rank: Processes stop in this order; equal ranks stop together.
+        stop_s: Time that it may need for its stop beyond what any process does.
     """
 
     executable: str
@@ -38,6 +46,7 @@ class ProcessSpec:
     exit_code: int = EXIT_NODE_LOST
     linger_s: float = 0.0
     stop_rank: int = 1
+    stop_s: float = 0.0
 
 
 # The bridge stops first, so that the end of the motion is recorded and simulated.
@@ -85,6 +94,23 @@ class Graph:
             tuple(process for process in self.processes if process.stop_rank == rank)
             for rank in ranks
         )
+
+
+def patient(graph: Graph, parameters: Mapping[str, Mapping[str, Value]]) -> Graph:
+    """Return the graph with the time that the bridge needs to brake the arm from full speed.
+
+    Args:
+        graph: What runs.
+        parameters: Every parameter of every node; the limits are the bridge's.
+    """
+    if BRIDGE not in parameters:
+        return graph
+    params = parameters[BRIDGE]
+    period_ns = round(S / cast('float', params['control.rate_hz']))
+    stop_s = limits_from(params).longest_stop_ns(period_ns) / S
+    return Graph(tuple(
+        replace(process, stop_s=stop_s) if BRIDGE in process.hosts else process
+        for process in graph.processes))
 
 
 def suite(*, simulated: bool, one_process: bool = True, record: bool = True) -> Graph:

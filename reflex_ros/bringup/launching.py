@@ -23,10 +23,11 @@ from launch.events import Shutdown
 from launch_ros.actions import LifecycleNode, Node
 
 from reflex_ros.bringup.environment import child_environment
-from reflex_ros.bringup.graph import RESTART_BACKOFF_S
+from reflex_ros.bringup.graph import RESTART_BACKOFF_S, patient
 from reflex_ros.bringup.lifecycle import Routine, RoutineState, Step
 from reflex_ros.bringup.settings import write_params
-from reflex_ros.core.clock import MS, SystemClock
+from reflex_ros.bringup.stopping import PATIENCE_NS
+from reflex_ros.core.clock import MS, S, SystemClock
 from reflex_ros.core.errors import EXIT_INPUT
 from reflex_ros.ros.graph_link import GraphLink
 
@@ -64,7 +65,7 @@ def graph_actions(
     write_params(folder.params, parameters, namespace=namespace)
     bring_up = BringUp(graph, namespace)
     actions: list[Any] = [LogInfo(msg=f'run folder: {folder.path}')]
-    for spec in graph.processes:
+    for spec in patient(graph, parameters).processes:
         process = _process(spec, folder, namespace)
         actions += [
             RegisterEventHandler(OnProcessStart(
@@ -83,6 +84,7 @@ def _process(spec: ProcessSpec, folder: RunFolder, namespace: str) -> Any:
         'package': 'reflex_ros', 'executable': spec.executable, 'namespace': namespace,
         'parameters': [str(folder.params)], 'output': 'both', 'emulate_tty': True,
         'respawn': spec.is_restarted, 'respawn_delay': RESTART_BACKOFF_S[0],
+        'sigterm_timeout': f'{PATIENCE_NS / S + spec.stop_s:.3f}',
         'additional_env': {
             name: value for name, value in environment.items()
             if name not in os.environ and name not in _OWN_VARIABLES

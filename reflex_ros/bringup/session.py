@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from reflex_ros.bringup.environment import child_environment
 from reflex_ros.bringup.event_log import EventLog
-from reflex_ros.bringup.graph import ProcessSpec
+from reflex_ros.bringup.graph import ProcessSpec, patient
 from reflex_ros.bringup.leftovers import Leftovers
 from reflex_ros.bringup.lifecycle import Lifecycle
 from reflex_ros.bringup.process import ProcessLauncher, node_command
@@ -134,7 +134,8 @@ def run_session(
     leftovers = Leftovers()
     link = (make_link or _ros_link)(spec.namespace)
     supervisor = Supervisor(
-        spec.graph, launcher=ProcessLauncher(command, logs=folder.logs, environment=environment),
+        patient(spec.graph, spec.parameters),
+        launcher=ProcessLauncher(command, logs=folder.logs, environment=environment),
         lifecycle=link, clock=clock, log=log, on_started=leftovers.note,
     )
     watch = LedgerWatch(folder.ledger, clock)

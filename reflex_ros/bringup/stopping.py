@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PATIENCE_NS = 5 * S
 HURRIED_NS = 2 * S
+"""What a process gets for its stop, beside the time that its arm may need to come to rest."""
 
 
 class Stopping:
@@ -67,7 +68,8 @@ class Stopping:
 
     def _ask(self, living: Sequence[Member]) -> None:
         patience_ns = HURRIED_NS if self._hurries else PATIENCE_NS
-        self._deadline_ns = self._clock.mono_ns() + patience_ns
+        longest_s = max(member.spec.stop_s for member in living)
+        self._deadline_ns = self._clock.mono_ns() + patience_ns + round(longest_s * S)
         for member in living:
             if member.child is not None:
                 self._log.event('terminate', member.spec.executable, pid=member.child.pid)

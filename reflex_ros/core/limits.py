@@ -21,6 +21,7 @@ from reflex_ros.core.interpolate import Setpoint
 from reflex_ros.core.types import JOINT_NAMES, FloatArray
 
 _FIELDS = ('lower', 'upper', 'velocity', 'acceleration', 'jerk')
+_ROUNDED_TICKS = 6
 _REL = 1e-9
 """Relative slack of the pass-through test; a difference of commands is not exact in float64."""
 
@@ -102,6 +103,19 @@ class JointLimits:
         return JointLimits(
             self.lower, self.upper, self.velocity * speed, self.acceleration, self.jerk
         )
+
+
+    def longest_stop_ns(self, period_ns: int) -> int:
+        """Return how long braking to rest may take, from any state within the limits.
+
+        Full acceleration is levelled off, then the full speed is braked with one ramp of jerk:
+        ``v / a + 2 a / j``, and a few ticks for the rounding to whole ones.
+
+        Args:
+            period_ns: Control period.
+        """
+        braking_s = self.velocity / self.acceleration + 2.0 * self.acceleration / self.jerk
+        return round(float(braking_s.max()) * S) + _ROUNDED_TICKS * period_ns
 
 
 def _require_each(

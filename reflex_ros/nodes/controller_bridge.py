@@ -26,9 +26,6 @@ from reflex_ros.stages.worker import TickLoop
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Instant
 
-REST_NS = 2000 * MS
-"""Longest wait for the arm to come to rest at the end."""
-
 
 class BridgeNode(ReflexNode):
     """Owns the arm: the only node that commands it."""
@@ -84,9 +81,12 @@ class BridgeNode(ReflexNode):
         bridge, loop = cast('Bridge', self._bridge), cast('TickLoop', self._loop)
         with self._lock:
             bridge.request_stop(self.steady.now())
-        until_ns = self.steady.mono_ns() + REST_NS
-        while not bridge.is_at_rest and self.steady.mono_ns() < until_ns:
+        until_ns = self.steady.mono_ns() + bridge.longest_stop_ns
+        while (loop.is_running and not bridge.is_at_rest
+               and self.steady.mono_ns() < until_ns):
             self.steady.sleep_until(self.steady.mono_ns() + 5 * MS)
+        if not bridge.is_at_rest:
+            self._warn('the control loop ended before the arm was brought to rest')
         if not loop.stop():
             raise ArmError('control loop: got a tick that does not end, expected 20 ms. Nothing '
                            'is sent any more. Restart the bridge.', code='loop')

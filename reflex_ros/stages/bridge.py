@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
 from reflex_ros.core.cause import is_camera_frozen
+from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ArmError
 from reflex_ros.core.types import ArmState, Fate, Reply
 from reflex_ros.stages.accounts import StallBook
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _MOVING = (ArmState.RAMP_IN, ArmState.TRACKING)
+STOP_MARGIN_NS = 500 * MS
+"""Time beyond that of braking that a stop may take: late ticks send nothing and move nothing."""
 
 
 class Bridge:
@@ -146,6 +149,11 @@ class Bridge:
     def is_at_rest(self) -> bool:
         """Return whether the command stream stands still or nothing may be sent."""
         return self._mover.is_at_rest
+
+    @property
+    def longest_stop_ns(self) -> int:
+        """Return how long the ticks after ``request_stop`` may take until ``is_at_rest``."""
+        return self._mover.longest_stop_ns + STOP_MARGIN_NS
 
     def close(self, now: Instant) -> tuple[Output, ...]:
         """Publish what is still open; the arm keeps its power and holds.

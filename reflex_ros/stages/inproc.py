@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from reflex_ros.stages.models import ChunkModel, FrameEncoder
 
 STATUS_NS = 100 * MS
-REST_NS = 2 * S
 
 
 class LiveWorld(Protocol):
@@ -145,7 +144,7 @@ class InprocRun:
     def _finish(self) -> None:
         with self._lock:
             self.bridge.request_stop(self._clock.now())
-        until_ns = self._clock.mono_ns() + REST_NS
+        until_ns = self._clock.mono_ns() + self.bridge.longest_stop_ns
         while not self.bridge.is_at_rest and self._clock.mono_ns() < until_ns:
             self._clock.sleep_until(self._clock.mono_ns() + 5 * MS)
         self._loop.stop()

@@ -98,6 +98,17 @@ class Mover:
             return True
         return not (may_send(self._states.state) or self._braked_by_fault is self._limiter)
 
+    @property
+    def longest_stop_ns(self) -> int:
+        """Return how long it may take to come to rest, within the limits that the arm has now."""
+        limits = self._arm.limits()
+        longest_ns = limits.longest_stop_ns(self._config.period_ns)
+        if self._limiter is None or self._yield_to is None:
+            return longest_ns
+        # Joints that give way stop, and go where they were measured from rest to rest.
+        far_s = np.abs(self._yield_to - self._limiter.position) / limits.velocity
+        return 3 * longest_ns + round(float(far_s.max()) * S)
+
     # ---- requests ----------------------------------------------------------------------------
 
     def seed(self, pose: FloatArray) -> FloatArray:

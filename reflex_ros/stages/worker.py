@@ -194,6 +194,11 @@ class TickLoop:
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether the thread runs."""
+        return self._thread.is_alive()
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from reflex_ros.bringup.event_log import EventLog
-from reflex_ros.bringup.graph import suite
+from reflex_ros.bringup.graph import patient, suite
 from reflex_ros.bringup.supervise import Phase, Supervisor
 from reflex_ros.core.clock import MS, ManualClock, S
 
@@ -107,8 +107,9 @@ class Bench:
 def make_bench(tmp_path):
     benches = []
 
-    def make(**options):
-        benches.append(Bench(tmp_path, suite(simulated=True, **options)))
+    def make(*, parameters=None, **options):
+        graph = patient(suite(simulated=True, **options), parameters or {})
+        benches.append(Bench(tmp_path, graph))
         return benches[-1]
 
     yield make

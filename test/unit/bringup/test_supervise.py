@@ -6,6 +6,7 @@ import pytest
 
 from reflex_ros.bringup.supervise import Phase, describe_exit
 from reflex_ros.core.clock import S
+from reflex_ros.core.params import defaults
 
 NODES = ('simulator', 'controller_bridge', 'vision_encoder', 'policy', 'recorder')
 
@@ -194,6 +195,34 @@ def test_a_hurried_stop_kills_after_two_seconds(make_bench):
     bench.supervisor.request_stop('SIGINT')
     bench.run(2.1)
     assert bench.supervisor.phase is Phase.STOPPED
+
+
+def slow_arm():
+    """Return parameters of an arm that brakes from 0.9 rad/s with 0.1 rad/s^2."""
+    return {'controller_bridge': {**defaults('controller_bridge'),
+                                  'safety.acceleration_scale': 0.02}}
+
+
+@pytest.mark.parametrize(('requests', 'after_s'), [(1, 5.0 + 9.0), (2, 2.0 + 9.0)])
+def test_a_bridge_whose_arm_brakes_slowly_gets_the_time_for_it(make_bench, requests, after_s):
+    bench = make_bench(parameters=slow_arm())
+    bench.launcher.stubborn.add('controller_bridge')
+    bench.up()
+    for _ in range(requests):
+        bench.supervisor.request_stop('SIGINT')
+    bench.run(after_s - 0.1)
+    assert 'controller_bridge' in bench.living()
+    bench.run(1.0)
+    assert 'controller_bridge' not in bench.living()
+
+
+def test_a_bridge_whose_arm_brakes_slowly_can_fail(make_bench):
+    """Without the parameters of its arm it would be killed while the arm still moves."""
+    bench = make_bench()
+    bench.launcher.stubborn.add('controller_bridge')
+    bench.up().supervisor.request_stop('SIGINT')
+    bench.run(5.1)
+    assert 'controller_bridge' not in bench.living()
 
 
 def test_a_stop_while_starting_stops(make_bench):

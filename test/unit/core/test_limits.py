@@ -366,3 +366,44 @@ def test_limiter_refuses_wrong_names_and_periods() -> None:
         Limiter(PIPER, period_ns=H_NS, names=('joint1',))
     with pytest.raises(ConfigError, match='period_ns'):
         Limiter(PIPER, period_ns=0)
+
+
+# ---- how long a stop takes -------------------------------------------------------------------
+
+
+def time_to_stop(limiter: Limiter) -> int:
+    """Return how long the limiter brakes, ns; twenty times the bound at most."""
+    bound = limiter._limits.longest_stop_ns(H_NS)
+    for tick in range(20 * bound // H_NS):
+        if limiter.is_stopped:
+            return tick * H_NS
+        limiter.brake()
+    raise AssertionError('never stopped')
+
+
+def hurried(seed: int, limits: JointLimits, ticks: int) -> Limiter:
+    """Return a limiter that was driven to and fro, each joint on its own."""
+    limiter = Limiter(limits, period_ns=H_NS)
+    limiter.reset((limits.lower + limits.upper) / 2)
+    for setpoint in random_stream(seed, limits, ticks):
+        limiter.step(setpoint)
+    return limiter
+
+
+@given(seeds, st.integers(1, 40))
+@settings(max_examples=20, deadline=None)
+def test_no_stop_takes_longer_than_its_bound(seed: int, ticks: int) -> None:
+    limits = random_limits(seed)
+    assert time_to_stop(hurried(seed, limits, ticks)) <= limits.longest_stop_ns(H_NS)
+
+
+@pytest.mark.parametrize('scale', [1.0, 0.1, 0.03])
+def test_the_bound_follows_the_acceleration_and_two_seconds_can_fail(scale: float) -> None:
+    """From full speed the stop takes most of the bound, and at a tenth far more than 2 s."""
+    limits = JointLimits(np.full(7, -1e3), np.full(7, 1e3), PIPER.velocity,
+                         PIPER.acceleration * scale, PIPER.jerk)
+    limiter = Limiter(limits, period_ns=H_NS)
+    limiter._v = np.where(np.arange(7) < 6, limits.velocity, 0.0)
+    bound, taken = limits.longest_stop_ns(H_NS), time_to_stop(limiter)
+    assert 0.6 * bound < taken <= bound
+    assert (taken > 2_000 * MS) == (scale < 0.5)
