@@ -193,7 +193,8 @@ CAMERA = (
     ParamSpec('camera.names', ('main',), '', 'Cameras by the names of the checkpoint, in its '
               'order; the first one triggers.', (ENCODER, SIMULATOR, RECORDER)),
     ParamSpec('camera.masked', (), '', 'Cameras of the checkpoint that this robot lacks on '
-              'purpose; the policy must have been trained to do without them.', (ENCODER,)),
+              'purpose; the policy must have been trained to do without them.',
+              (ENCODER, POLICY)),
     ParamSpec('camera.topics', (), '', 'Image topic of each camera; a name that ends in '
               '`/compressed` carries JPEG or PNG. Empty: `camera/<name>/image_raw`.',
               (ENCODER, SIMULATOR, RECORDER)),
@@ -222,8 +223,26 @@ POLICY_GROUP = (
     ParamSpec('policy.dtype', 'auto', '', 'Type in which the language model of a pretrained '
               'checkpoint computes. `auto`: the one of the checkpoint.', _MODEL,
               choices=('auto', 'float32', 'bfloat16')),
-    ParamSpec('policy.traced', True, '', 'Run the action expert of a pretrained checkpoint as '
-              'graphs. The first chunk with another number of prefix rows takes longer.', _MODEL),
+    ParamSpec('policy.traced', True, '', 'Run the action expert of a pretrained checkpoint on the '
+              'CPU as graphs where `policy.acceleration` is `auto`. The first chunk with another '
+              'number of prefix rows takes longer.', _MODEL),
+    ParamSpec('policy.acceleration', 'auto', '', 'How a pretrained checkpoint is run: operation '
+              'by operation (`eager`), the layers as graphs of the CPU (`traced`), or everything '
+              'recorded once and replayed (`cuda_graph`, on a GPU). `auto`: the last one that the '
+              'device has. One that it has not is refused.', _MODEL,
+              choices=('auto', 'eager', 'traced', 'cuda_graph')),
+    ParamSpec('policy.kernels', 'auto', '', 'What computes the steps between the products of the '
+              'action expert: single operations (`none`), Triton kernels (`triton`), or the same '
+              'larger steps in PyTorch (`plain`, for comparison). `auto`: on a GPU Triton where '
+              'it is installed, else `plain`; on the CPU `none`.', _MODEL,
+              choices=('auto', 'triton', 'plain', 'none')),
+    ParamSpec('policy.prefix_dtype', 'auto', '', 'Type of the products of the prefix. `auto`: '
+              'that of `policy.dtype`; `fp8`: 8-bit floats, after a comparison of the actions '
+              'with and without them, see `policy.fp8_max_error_rad`.', _MODEL,
+              choices=('auto', 'fp8')),
+    ParamSpec('policy.fp8_max_error_rad', 0.01, 'rad', 'Largest change of a joint in any row of a '
+              'chunk that `fp8` may make; of a gripper a tenth of it, in m. The policy is refused '
+              'above.', _MODEL, (0.0, 1.0)),
     ParamSpec('policy.step_period_s', 0.0, 's', 'Time between two actions of the training data of '
               'a pretrained checkpoint, which does not load without it. 0: unknown.',
               (BRIDGE, POLICY), (0.0, 1.0)),
@@ -242,8 +261,9 @@ POLICY_GROUP = (
     ParamSpec('policy.num_denoise_steps', 0, '', 'Steps of the flow from noise to action. 0: what '
               'the checkpoint says.', (POLICY,), (0, 100)),
     ParamSpec('policy.seed', 0, '', 'Seed of the noise.', (POLICY,), (0, 2**31 - 1)),
-    ParamSpec('policy.device', 'auto', '', 'Device of the model. This version knows the CPU '
-              'alone and refuses `cuda`.', _MODEL, choices=('auto', 'cpu', 'cuda')),
+    ParamSpec('policy.device', 'auto', '', 'Device of a pretrained checkpoint. `auto`: an NVIDIA '
+              'GPU if torch can use one, else the CPU. `tiny` computes on the CPU.', _MODEL,
+              choices=('auto', 'cpu', 'cuda')),
     ParamSpec('policy.threads', 1, '', 'CPU threads of the model.', _MODEL, (1, 256)),
     ParamSpec('policy.joint_unit', 'undeclared', '', 'Unit of the joints in the training data of '
               'a pretrained checkpoint, which does not load without it.', _MODEL,
@@ -258,7 +278,8 @@ POLICY_GROUP = (
 
 RING = (
     ParamSpec('ring.store', 'auto', '', "Memory of the ring's payload. `auto`: where the model "
-              'is, which is the CPU; `cuda` is refused for such a model (docs/gpu.md).', _MODEL,
+              'is, if that memory can be shared; `cuda` is refused where it cannot (docs/gpu.md).',
+              _MODEL,
               choices=('auto', 'cpu', 'cuda')),
     ParamSpec('ring.readers', 1, '', 'Readers that may be attached at once.', (ENCODER,), (1, 16)),
     ParamSpec('ring.leases', 1, '', 'Slots that one reader may hold at once.', (ENCODER,),

@@ -92,6 +92,12 @@ def choose_acceleration(wanted: str, device: str) -> Acceleration:
     return Acceleration(device, own, reason)
 
 
+def settle(device: str) -> None:
+    """Wait until a device has done everything that any stream was given."""
+    if device != CPU:
+        torch.cuda.synchronize()
+
+
 def placed(device: str) -> AbstractContextManager[object]:
     """Let tensors that are made inside lie on a device; nothing changes for the CPU."""
     return nullcontext() if device == CPU else torch.device(device)

@@ -1,11 +1,12 @@
-"""Image tower and prefix over fixed buffers: a recording for each kind of image and text length.
+"""Image tower and prefix over fixed buffers: one recording of the tower, one for each text length.
 
-Texts of a bucket share a recording; what is behind the words is masked.
+Texts of a bucket share a recording; what is behind the words is masked. Images of any size are
+brought to that of the tower before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,24 +37,23 @@ class GraphedEncoder:
         network, most = policy.network, policy.processing.tokenizer.max_length
         self._most = -(-most // words) * words
         rows = len(policy.cameras) * network.camera_tokens + self._most
-        self._images: dict[tuple[int, ...], Tensor] = {}
         with torch.inference_mode(), policy.placed():
             self._kv = network.new_cache(1, rows)
             self._valid = torch.zeros(1, rows, dtype=torch.bool)
             self._ids = torch.zeros(1, self._most, dtype=torch.long)
-            seen = policy.view(self._image((3, network.sizes.image, network.sizes.image)))
+            side = network.sizes.image
+            self._pixels = torch.zeros(1, 3, side, side, dtype=policy.wide)
+            seen = network.embed_camera(self._pixels)
             self._tokens = torch.zeros_like(seen)
             self._views = torch.zeros_like(seen).repeat(1, len(policy.cameras), 1)
 
     @torch.inference_mode()
-    def warm(self, image_hw: Sequence[tuple[int, int]], lengths: Sequence[int]) -> None:
-        """Record images of these heights and widths, and texts of these numbers of tokens."""
-        images = sorted({(3, *hw) for hw in image_hw})
-        cameras = len(self._policy.cameras)
+    def warm(self, cameras: int, lengths: Iterable[int]) -> None:
+        """Record the tower, and prefixes of so many cameras and texts of so many tokens."""
         buckets = sorted({self._bucket(length) for length in lengths})
         self._valid.fill_(value=True)
         self.graphs.warm([
-            *((('image', shape), lambda shape=shape: self._see(shape)) for shape in images),
+            ('image', self._see),
             *((('text', cameras, words), lambda words=words: self._encode(cameras, words))
               for words in buckets),
         ])  # fmt: skip
@@ -61,9 +61,8 @@ class GraphedEncoder:
     @torch.inference_mode()
     def view(self, image: Tensor) -> Tensor:
         """Return the tokens ``[1, camera_tokens, width]`` of ``uint8[1, 3, height, width]``."""
-        shape = tuple(image.shape[1:])
-        self._image(shape).copy_(image)
-        self.graphs.run(('image', shape), lambda: self._see(shape))
+        self._pixels.copy_(self._policy.pixels(image))
+        self.graphs.run('image', self._see)
         return self._tokens.clone()
 
     @torch.inference_mode()
@@ -94,15 +93,9 @@ class GraphedEncoder:
                               f'{self._most} (tokens). Shorten it.')
         return -(-tokens // self._words) * self._words
 
-    def _image(self, shape: tuple[int, ...]) -> Tensor:
-        if shape not in self._images:
-            with torch.inference_mode(), self._policy.placed():
-                self._images[shape] = torch.zeros(1, *shape, dtype=torch.uint8)
-        return self._images[shape]
-
-    def _see(self, shape: tuple[int, ...]) -> None:
-        with torch.inference_mode():
-            self._tokens.copy_(self._policy.view(self._image(shape)))
+    def _see(self) -> None:
+        with torch.inference_mode(), self._policy.placed():
+            self._tokens.copy_(self._policy.network.embed_camera(self._pixels))
 
     def _encode(self, cameras: int, words: int) -> None:
         network = self._policy.network

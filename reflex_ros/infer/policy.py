@@ -82,6 +82,20 @@ class SnapshotPolicy:
         Raises:
             ConfigError: The checkpoint does not resize, and the image has another size.
         """
+        pixels = self.pixels(image)
+        with self.placed():
+            return self.network.embed_camera(pixels)
+
+    @torch.inference_mode()
+    def pixels(self, image: Tensor) -> Tensor:
+        """Return one camera as the image tower wants it, ``[batch, 3, side, side]``.
+
+        Args:
+            image: As for ``view``.
+
+        Raises:
+            ConfigError: See ``view``.
+        """
         pixels = self.processing.image(image.to(self.device))
         side = self.pretrained.sizes.image
         if tuple(pixels.shape[-2:]) != (side, side):
@@ -90,8 +104,7 @@ class SnapshotPolicy:
                 f'{side} x {side} (pixels), since the checkpoint does not resize images '
                 '(resize_imgs_with_padding). Resize it.'
             )
-        with self.placed():
-            return self.network.embed_camera(self._wide(pixels))
+        return self._wide(pixels)
 
     @torch.inference_mode()
     def encode(

@@ -43,11 +43,13 @@ class PolicyNode(ReflexNode):
     def configure(self) -> None:
         """Load the policy, attach to the ring, open the topics."""
         self._parts = make_policy(self.params, self.steady, namespace=self.get_namespace(),
-                                  shared=self._shared, warn=self._warn)
+                                  shared=self._shared, warn=self._warn,
+                                  progress=self.get_logger().info)
         if self._parts.loaded is not None:
             self.get_logger().info(f'policy: {self._parts.loaded.about}')
-        if self._parts.store is not None:
-            self.get_logger().info(str(self._parts.store))
+        for told in (self._parts.store, self._parts.accelerated):
+            if told is not None:
+                self.get_logger().info(str(told))
         config = policy_config(self.params, most_steps=self._parts.most_steps)
         self._stage = PolicyStage(self._parts.model, config, lambda _: ClockProbe(self.steady))
         self._worker = StageWorker(
@@ -67,7 +69,7 @@ class PolicyNode(ReflexNode):
         self._time = ClockWatch(self.steady.now(), uses_sim_time=True)
         self._timer = self.create_timer(STATUS_S, self._publish_status)
         self._diagnostics = Diagnostics(self, 'policy', sources={
-            'stage': lambda: stage_diagnosis(self._worker.last_status())})
+            'stage': lambda: stage_diagnosis(self._worker.last_status(), self._facts())})
 
     def activate(self) -> None:
         """Start inferring."""
@@ -105,6 +107,10 @@ class PolicyNode(ReflexNode):
         wanted = cast('PolicyParts', self._parts).model.joint_names
         stamp_ns, position = convert.joint_state_from_msg(msg, wanted)
         self._worker.feed(lambda: self._stage.on_joint_state(stamp_ns, position))
+
+    def _facts(self) -> dict[str, object]:
+        parts = self._parts
+        return parts.accelerated.facts() if parts and parts.accelerated else {}
 
     def _warn(self, text: str) -> None:
         self.get_logger().warning(text, throttle_duration_sec=1.0)

@@ -49,11 +49,12 @@ class EncoderNode(ReflexNode):
         """Load the encoder, make the ring, open the topics."""
         config = encoder_config(self.params)
         self._parts = make_encoder(self.params, self.steady, namespace=self.get_namespace(),
-                                   shared=self._shared)
+                                   shared=self._shared, progress=self.get_logger().info)
         if self._parts.loaded is not None:
             self.get_logger().info(f'policy: {self._parts.loaded.about}')
-        if self._parts.store is not None:
-            self.get_logger().info(str(self._parts.store))
+        for told in (self._parts.store, self._parts.accelerated):
+            if told is not None:
+                self.get_logger().info(str(told))
         config = replace(config, certificate_hash=self._parts.certificate_hash)
         self._stage = EncoderStage(config, lambda _: ClockProbe(self.steady), self._parts.encoder)
         self._worker = StageWorker(
@@ -75,7 +76,7 @@ class EncoderNode(ReflexNode):
         self._time = ClockWatch(self.steady.now(), uses_sim_time=True)
         self._timer = self.create_timer(STATUS_S, self._publish_status)
         self._diagnostics = Diagnostics(self, 'vision_encoder', sources={
-            'stage': lambda: stage_diagnosis(self._worker.last_status())})
+            'stage': lambda: stage_diagnosis(self._worker.last_status(), self._facts())})
 
     def activate(self) -> None:
         """Start encoding."""
@@ -110,6 +111,10 @@ class EncoderNode(ReflexNode):
         image = self._decoder.rgb(msg)
         frame = Frame(camera, convert.time_from_msg(msg.header.stamp), received_ns, image)
         self._worker.feed(lambda: self._stage.on_frame(frame), newest=camera)
+
+    def _facts(self) -> dict[str, object]:
+        parts = self._parts
+        return parts.accelerated.facts() if parts and parts.accelerated else {}
 
     def _due(self, now: Instant) -> int | None:
         return now.mono_ns if self._stage.is_due() else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from reflex_ros.core.clock import S
@@ -12,12 +14,19 @@ if TYPE_CHECKING:
 
 STATUS_S = 0.1
 """Period of ``stage_status``."""
+NOTHING: Mapping[str, object] = MappingProxyType({})
 SILENT_NS = S // 2
 """A camera that was silent for longer is named."""
 
 
-def stage_diagnosis(status: StageStatus) -> Diagnosis:
-    """Return the state of a stage from its own sign of life."""
+def stage_diagnosis(status: StageStatus,
+                    facts: Mapping[str, object] = NOTHING) -> Diagnosis:
+    """Return the state of a stage from its own sign of life.
+
+    Args:
+        status: Sign of life.
+        facts: How the stage computes, see ``stages.acceleration``; shown as they are.
+    """
     if not status.ring_ok:
         return Diagnosis(Level.ERROR, 'ring lost: waiting for a new encoder')
     silent = [_silence(camera, status.sent_ns) for camera in status.cameras
@@ -27,7 +36,7 @@ def stage_diagnosis(status: StageStatus) -> Diagnosis:
     return Diagnosis(
         Level.OK if is_well else Level.WARN, ', '.join(silent) or status.reason or status.state,
         {'outputs': status.outputs, 'dropped': status.dropped, 'busy_ms': busy_ms,
-         'epoch': status.epoch},
+         'epoch': status.epoch, **facts},
     )
 
 

@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 
     from reflex_ros.core.clock import Clock
     from reflex_ros.infer.families.tiny import TinyPolicy
+    from reflex_ros.infer.graph_prefix import GraphedEncoder
     from reflex_ros.ring.cuda_choice import StoreChoice, Stores
     from reflex_ros.ring.layout import RingLayout
     from reflex_ros.ring.writer import RingWriter
+    from reflex_ros.stages.acceleration import Accelerated
     from reflex_ros.stages.models import ChunkModel, FrameEncoder
     from reflex_ros.stages.ring_source import RingSource
     from reflex_ros.stages.snapshot_load import LoadedPolicy
+    from reflex_ros.stages.snapshot_model import SnapshotModel
 
 SNAPSHOT_FAMILIES = ('pi0', 'pi05', 'smolvla')
 FAMILIES = ('oracle', 'tiny', *SNAPSHOT_FAMILIES)
 WINDOWED, SNAPSHOT = 'windowed', 'snapshot'
+CPU = 'cpu'
 
 
 def ignore(_: str) -> None:
@@ -44,6 +48,7 @@ class EncoderParts:
         encoder: None for blocks without payload. ``close``: closes it.
         loaded: The pretrained checkpoint behind it, None if there is none.
         certificate_hash: Of the boundary certificate that the parameters name, '' if none.
+        accelerated: How it runs, None without a pretrained checkpoint.
         store: Where the ring's payload is and why, None without a ring.
     """
 
@@ -52,6 +57,7 @@ class EncoderParts:
     loaded: LoadedPolicy | None = None
     certificate_hash: str = ''
     store: StoreChoice | None = None
+    accelerated: Accelerated | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +68,14 @@ class PolicyParts:
         model: Makes the chunks. ``close``: closes it.
         loaded: The pretrained checkpoint behind it, None if there is none.
         store: Where payload of the ring is read to and why, None without a ring.
+        accelerated: How it runs, None without a pretrained checkpoint.
     """
 
     model: ChunkModel
     close: Callable[[], None]
     loaded: LoadedPolicy | None = None
     store: StoreChoice | None = None
+    accelerated: Accelerated | None = None
 
     @property
     def most_steps(self) -> int:
@@ -115,7 +123,8 @@ class Shared:
 
 
 def make_encoder(params: Params, clock: Clock, *, namespace: str,
-                 shared: Shared | None) -> EncoderParts:
+                 shared: Shared | None,
+                 progress: Callable[[str], None] = ignore) -> EncoderParts:
     """Return the encoder of the policy that the parameters name.
 
     Args:
@@ -123,6 +132,7 @@ def make_encoder(params: Params, clock: Clock, *, namespace: str,
         clock: Steady clock.
         namespace: ROS namespace; names the ring's socket.
         shared: Where the policy of the same process takes ring and weights from, None = a socket.
+        progress: Takes a line after each step of a long warm-up.
 
     Raises:
         ConfigError: A parameter does not fit. ModelError: The checkpoint cannot be used.
@@ -131,21 +141,21 @@ def make_encoder(params: Params, clock: Clock, *, namespace: str,
     if family == 'oracle':
         return EncoderParts(None, lambda: None)
     if family in SNAPSHOT_FAMILIES:
-        return _snapshot_encoder(params, clock, namespace, shared)
+        return _snapshot_encoder(params, clock, namespace, shared, progress)
     from reflex_ros.stages.windowed import WindowedEncoder, ring_layout
 
     policy = load_policy(params)
     certificate = _certificate(params, policy.spec.model_id, policy.dtype)
     layout = ring_layout(policy.spec, **_room(params))
-    stores = _stores(params, shared)
+    stores = _stores(params, shared, CPU)
     writer, notify, close = _open_ring(layout, clock, namespace, shared, stores)
     policy.trace_encoder()
     encoder = WindowedEncoder(policy, writer, notify)
     return EncoderParts(encoder, close, certificate_hash=certificate, store=stores.choice)
 
 
-def _snapshot_encoder(params: Params, clock: Clock, namespace: str,
-                      shared: Shared | None) -> EncoderParts:
+def _snapshot_encoder(params: Params, clock: Clock, namespace: str, shared: Shared | None,
+                      progress: Callable[[str], None]) -> EncoderParts:
     from reflex_ros.stages.snapshot import SnapshotEncoder, snapshot_ring_layout
     from reflex_ros.stages.snapshot_load import check_cameras
 
@@ -155,15 +165,35 @@ def _snapshot_encoder(params: Params, clock: Clock, namespace: str,
     certificate = _certificate(params, policy.pretrained.model_id, policy.dtype)
     cache = cast('str', params['policy.cache'])
     layout = snapshot_ring_layout(policy, binding=binding, cache=cache, **_room(params))
-    stores = _stores(params, shared)
+    stores = _stores(params, shared, policy.device)
+    recorded, accelerated = _encoder_recordings(loaded, params, clock, progress)
     writer, notify, close_ring = _open_ring(layout, clock, namespace, shared, stores)
-    encoder = SnapshotEncoder(policy, writer, binding=binding, notify=notify, cache=cache)
+    encoder = SnapshotEncoder(policy, writer, binding=binding, notify=notify, cache=cache,
+                              lane=accelerated.lane, recorded=recorded)
 
     def close() -> None:
         encoder.close()
         close_ring()
 
-    return EncoderParts(encoder, close, loaded, certificate, stores.choice)
+    return EncoderParts(encoder, close, loaded, certificate, stores.choice, accelerated)
+
+
+def _encoder_recordings(
+    loaded: LoadedPolicy, params: Params, clock: Clock, progress: Callable[[str], None],
+) -> tuple[GraphedEncoder | None, Accelerated]:
+    """Return recordings of tower and prefix, None where there are none, and what to say of it."""
+    from reflex_ros.infer.lanes import ENCODER
+    from reflex_ros.stages.acceleration import Accelerated, make_graphs, warm_encoder
+    from reflex_ros.stages.snapshot import FULL
+
+    lane, graphs = loaded.lanes[ENCODER], make_graphs(loaded.chosen, clock, progress)
+    recorded = None
+    if graphs is not None and params['policy.cache'] != FULL:
+        with lane.entered():
+            recorded = warm_encoder(loaded.policy, graphs,
+                                    cameras=len(cast('tuple[str, ...]', params['camera.names'])))
+        lane.finish()
+    return recorded, Accelerated(loaded.chosen, lane, graphs)
 
 
 def _certificate(params: Params, model_id: str, dtype: torch.dtype) -> str:
@@ -176,11 +206,11 @@ def _room(params: Params) -> dict[str, int]:
     return {name: cast('int', params[f'ring.{name}']) for name in ('readers', 'leases')}
 
 
-def _stores(params: Params, shared: Shared | None) -> Stores:
-    """Decide where the ring's payload goes: beside the model, and that is on the CPU."""
+def _stores(params: Params, shared: Shared | None, device: str) -> Stores:
+    """Decide where the ring's payload goes: beside the model."""
     from reflex_ros.ring.cuda_choice import select_stores
 
-    return select_stores(cast('str', params['ring.store']), model_device='cpu',
+    return select_stores(cast('str', params['ring.store']), model_device=device,
                          is_one_process=shared is not None)
 
 
@@ -210,13 +240,15 @@ def _open_ring(
 
 
 def make_policy(params: Params, clock: Clock, *, namespace: str, shared: Shared | None,
-                warn: Callable[[str], None] = ignore) -> PolicyParts:
+                warn: Callable[[str], None] = ignore,
+                progress: Callable[[str], None] = ignore) -> PolicyParts:
     """Return the model that the parameters name, attached to the encoder's ring.
 
     Args:
         params: Parameters of the policy node.
         clock, namespace, shared: See ``make_encoder``.
         warn: Takes what an operator should know of single inferences; may be called often.
+        progress: See ``make_encoder``.
 
     Raises:
         ConfigError: A parameter does not fit. ModelError: The checkpoint cannot be used.
@@ -228,11 +260,11 @@ def make_policy(params: Params, clock: Clock, *, namespace: str, shared: Shared 
 
         return PolicyParts(OraclePolicy(make_chunk_expert), lambda: None)
     if family in SNAPSHOT_FAMILIES:
-        return _snapshot_model(params, clock, namespace, shared, warn)
+        return _snapshot_model(params, clock, namespace, shared, warn, progress)
     from reflex_ros.stages.windowed import WindowedModel, ring_layout
 
     policy = load_policy(params)
-    stores = _stores(params, shared)
+    stores = _stores(params, shared, CPU)
     ring = _attach(params, clock, ring_layout(policy.spec), namespace, shared, stores)
     policy.trace_denoiser(_num_steps(params))
     model = WindowedModel(policy, ring, seed=cast('int', params['policy.seed']),
@@ -241,7 +273,9 @@ def make_policy(params: Params, clock: Clock, *, namespace: str, shared: Shared 
 
 
 def _snapshot_model(params: Params, clock: Clock, namespace: str, shared: Shared | None,
-                    warn: Callable[[str], None]) -> PolicyParts:
+                    warn: Callable[[str], None],
+                    progress: Callable[[str], None]) -> PolicyParts:
+    from reflex_ros.infer.lanes import POLICY
     from reflex_ros.stages.snapshot import snapshot_ring_layout
     from reflex_ros.stages.snapshot_load import step_period_ns
     from reflex_ros.stages.snapshot_model import SnapshotModel
@@ -250,14 +284,39 @@ def _snapshot_model(params: Params, clock: Clock, namespace: str, shared: Shared
     loaded = _load_snapshot(params, shared)
     cache = cast('str', params['policy.cache'])
     layout = snapshot_ring_layout(loaded.policy, binding=loaded.binding, cache=cache)
-    stores = _stores(params, shared)
+    stores = _stores(params, shared, loaded.policy.device)
     ring = _attach(params, clock, layout, namespace, shared, stores)
     model = SnapshotModel(
         loaded.policy, ring, binding=loaded.binding, step_period_ns=period_ns,
         seed=cast('int', params['policy.seed']), num_steps=_num_steps(params), warn=warn,
-        cache=cache,
+        cache=cache, lane=loaded.lanes[POLICY],
     )
-    return PolicyParts(model, ring.close, loaded, stores.choice)
+    try:
+        accelerated = _policy_recordings(loaded, model, params, clock, progress)
+    except BaseException:
+        ring.close()
+        raise
+    return PolicyParts(model, ring.close, loaded, stores.choice, accelerated)
+
+
+def _policy_recordings(loaded: LoadedPolicy, model: SnapshotModel, params: Params, clock: Clock,
+                       progress: Callable[[str], None]) -> Accelerated:
+    """Record the denoise loop where that was chosen; return what to say of it."""
+    from reflex_ros.core.types import Stitch
+    from reflex_ros.infer.cache import PARTITIONED
+    from reflex_ros.infer.lanes import POLICY
+    from reflex_ros.stages.acceleration import Accelerated, make_graphs
+    from reflex_ros.stages.build import switches_from
+
+    lane, chosen = loaded.lanes[POLICY], loaded.chosen
+    graphs = make_graphs(chosen, clock, progress)
+    measured = ('denoise_unrecorded' if graphs else 'denoise', loaded.denoise_ms)
+    if graphs is None or params['policy.cache'] != PARTITIONED:
+        return Accelerated(chosen, lane, None, (measured,))
+    masked = len(cast('tuple[str, ...]', params['camera.masked']))
+    is_guided = switches_from(params).stitch is Stitch.RTC
+    replay_ms = model.record(graphs, masked=masked, is_guided=is_guided, clock=clock)
+    return Accelerated(chosen, lane, graphs, (('denoise', replay_ms), measured))
 
 
 def _load_snapshot(params: Params, shared: Shared | None) -> LoadedPolicy:
@@ -305,10 +364,10 @@ def _family(params: Params) -> str:
             f'policy.name: got {name!r}, expected one of {", ".join(FAMILIES)}. '
             'Other families cannot be loaded by this version.'
         )
-    if params['policy.device'] not in ('auto', 'cpu'):
+    if name not in SNAPSHOT_FAMILIES and params['policy.device'] not in ('auto', 'cpu'):
         raise ConfigError(
-            f'policy.device: got {params["policy.device"]!r}, expected auto or cpu: this version '
-            'computes on the CPU alone. Choose cpu.'
+            f'policy.device of {name}: got {params["policy.device"]!r}, expected auto or cpu: '
+            f'only {", ".join(SNAPSHOT_FAMILIES)} compute on a GPU. Choose cpu.'
         )
     own = SNAPSHOT if name in SNAPSHOT_FAMILIES else WINDOWED
     if name != 'oracle' and params['encoder.layout'] not in ('auto', own):

@@ -17,6 +17,7 @@ import torch
 from reflex_ros.core.errors import ConfigError, ModelError
 from reflex_ros.infer.cache import PARTITIONED
 from reflex_ros.infer.checkpoint.config import PI05
+from reflex_ros.infer.lanes import ENCODER, HostLane
 from reflex_ros.infer.tokens import compact_tokens
 from reflex_ros.ring.layout import RingLayout
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from reflex_ros.core.probe import Probe
     from reflex_ros.core.types import ByteArray, KvBlock
+    from reflex_ros.infer.graph_prefix import GraphedEncoder
+    from reflex_ros.infer.lanes import Lane
     from reflex_ros.infer.policy import SnapshotPolicy
     from reflex_ros.infer.processing.binding import JointBinding
     from reflex_ros.ring.writer import RingWriter, Slot
@@ -54,11 +57,12 @@ def snapshot_ring_layout(policy: SnapshotPolicy, *, binding: JointBinding, reade
             language model is run again in every denoise step.
     """
     rows, network = prefix_rows(policy), policy.network
-    layers, two, _, _, heads, width = network.new_cache(1, 1).shape
+    with policy.placed():
+        layers, two, _, _, heads, width = network.new_cache(1, 1).shape
     shape: tuple[int, ...] = (layers, two, rows, heads, width)
     dtype = dtype_name(policy)
     if cache == FULL:
-        shape = (rows, network.embed_words(torch.zeros(1, 1, dtype=torch.long)).shape[-1])
+        shape = (rows, word_width(policy))
     model_id = f'{policy.pretrained.model_id} {dtype}'
     if policy.config.family == PI05:
         columns = zip(binding.order, binding.scale, strict=True)
@@ -67,6 +71,13 @@ def snapshot_ring_layout(policy: SnapshotPolicy, *, binding: JointBinding, reade
     if cache == FULL:
         model_id += f' cache={FULL}'
     return RingLayout.snapshot(shape, dtype, model_id=model_id, readers=readers, leases=leases)
+
+
+def word_width(policy: SnapshotPolicy) -> int:
+    """Return the columns of a token of the prefix."""
+    with policy.placed():
+        word = policy.network.embed_words(torch.zeros(1, 1, dtype=torch.long))
+    return int(word.shape[-1])
 
 
 def dtype_name(policy: SnapshotPolicy) -> str:
@@ -81,8 +92,10 @@ def array_of(tensor: Tensor) -> Array:
     return np.asarray(tensor.numpy())
 
 
-def tensor_of(array: Array) -> Tensor:
-    """Return the inverse of ``array_of``; the same memory."""
+def tensor_of(array: Array | Tensor) -> Tensor:
+    """Return the inverse of ``array_of``; the same memory. A tensor is returned as it is."""
+    if isinstance(array, torch.Tensor):
+        return array
     if array.dtype == np.uint16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
@@ -106,14 +119,18 @@ class SnapshotEncoder:
         binding: Arm joints on the columns of the checkpoint.
         notify: Called after every commit, e.g. to wake readers.
         cache: As the layout's.
+        lane: Where the work goes; a block is published when it is done.
+        recorded: Recordings of the policy, None to run it operation by operation.
 
     Attributes:
         encoded_cameras: Frames encoded so far; one is encoded once however often it is used.
     """
 
     def __init__(self, policy: SnapshotPolicy, writer: RingWriter, *, binding: JointBinding,
-                 notify: Callable[[], None] | None = None, cache: str = PARTITIONED) -> None:
+                 notify: Callable[[], None] | None = None, cache: str = PARTITIONED,
+                 lane: Lane | None = None, recorded: GraphedEncoder | None = None) -> None:
         self._policy, self._writer, self._binding = policy, writer, binding
+        self._lane, self._recorded = lane or HostLane(ENCODER), recorded
         self._notify, self._cache = notify, cache
         self._reads_state = policy.config.family == PI05
         self._text = ''
@@ -148,15 +165,21 @@ class SnapshotEncoder:
 
     def encode(self, block: KvBlock, images: Mapping[str, ByteArray], probe: Probe) -> KvBlock:
         """Write one prefix into the ring and return the block with its slot."""
+        with self._lane.entered():
+            return self._encode(block, images, probe)
+
+    def _encode(self, block: KvBlock, images: Mapping[str, ByteArray], probe: Probe) -> KvBlock:
         with probe.span('vision'):
             views = {
                 name: self._view(name, stamp_ns, images[name])
                 for name, stamp_ns in zip(block.camera_names, block.camera_stamps_ns, strict=True)
             }
+            self._lane.finish()
         with probe.span('prefix'):
             slot = self._writer.begin()
             ids = self._ids_with(block) if self._reads_state else self._ids
             length = self._write(slot, views, ids)
+            self._lane.finish()
         with probe.span('publish'):
             ref = self._writer.commit(slot, stamp_ns=block.stamp_ns, epoch=block.epoch,
                                       tokens=length)
@@ -174,11 +197,14 @@ class SnapshotEncoder:
 
     def _write(self, slot: Slot, views: Mapping[str, Tensor], ids: list[int]) -> int:
         """Fill a slot; return how many of its rows count."""
-        if self._cache != FULL:
-            prefix = self._policy.encode(views, [ids], out=self._room(slot))
-            return int(prefix.length)
         ordered = {name: views[name] for name in self._policy.cameras if name in views}
-        tokens = compact_tokens(self._policy.network, ordered, ids)[0]
+        if self._cache != FULL:
+            room = self._room(slot)
+            prefix = (self._policy.encode(ordered, [ids], out=room) if self._recorded is None
+                      else self._recorded.encode(ordered, ids, out=room))
+            return int(prefix.length)
+        with self._policy.placed():
+            tokens = compact_tokens(self._policy.network, ordered, ids)[0]
         self._room(slot)[: len(tokens)] = tokens
         return len(tokens)
 
@@ -188,7 +214,8 @@ class SnapshotEncoder:
         if known is None or known.stamp_ns != stamp_ns or known.image is not image:
             self._check_size(camera, image)
             pixels = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
-            known = _View(stamp_ns, image, self._policy.view(pixels[None]))
+            see = self._policy.view if self._recorded is None else self._recorded.view
+            known = _View(stamp_ns, image, see(pixels[None]))
             self._views[camera] = known
             self.encoded_cameras += 1
         return known.tokens

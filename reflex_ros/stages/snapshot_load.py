@@ -5,25 +5,42 @@ Whatever does not fit is refused here, by name, before anything can move.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
 
+from reflex_ros.core.clock import SystemClock
 from reflex_ros.core.errors import ConfigError, ModelError
 from reflex_ros.infer.checkpoint.pretrained import open_pretrained
+from reflex_ros.infer.compute import NO_KERNELS, Compute
+from reflex_ros.infer.device import (
+    CPU,
+    EAGER,
+    TRACED,
+    Acceleration,
+    choose_acceleration,
+    choose_device,
+    settle,
+)
 from reflex_ros.infer.flow import chunk_noise
+from reflex_ros.infer.fp8_gate import action_error, require_small
+from reflex_ros.infer.lanes import HostLane, make_lanes
 from reflex_ros.infer.policy import SnapshotPolicy
 from reflex_ros.infer.processing.binding import EMPTY, bind_cameras
 from reflex_ros.infer.processing.robot import robot_map
 from reflex_ros.infer.reuse import Reuse
 from reflex_ros.infer.snapshot import denoise
+from reflex_ros.stages.acceleration import median_ms
 from reflex_ros.stages.build import Params, checkpoint_folder, seconds_ns
+from reflex_ros.stages.pipeline import SERIAL
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from reflex_ros.infer.checkpoint.pretrained import Pretrained
+    from reflex_ros.infer.lanes import Lane
     from reflex_ros.infer.processing.binding import JointBinding
 
 AUTO = 'auto'
@@ -36,10 +53,18 @@ class LoadedPolicy:
 
     Attributes:
         policy: The checkpoint. ``binding``: arm joints on its columns.
+        chosen: Device, and how its work is run.
+        lanes: Of encoder and policy, by name.
+        denoise_ms: What one denoise loop took in the trial, operation by operation or traced.
+        fp8: Measured error of an 8-bit prefix, '' without one.
     """
 
     policy: SnapshotPolicy
     binding: JointBinding
+    chosen: Acceleration
+    lanes: Mapping[str, Lane]
+    denoise_ms: float
+    fp8: str = ''
 
     @property
     def about(self) -> str:
@@ -47,8 +72,10 @@ class LoadedPolicy:
         pretrained = self.policy.pretrained
         notes = '; '.join(pretrained.notes) or 'none'
         dtype = str(self.policy.dtype).removeprefix('torch.')
+        kernels = self.policy.compute.kernels
+        fp8 = f'fp8 prefix: {self.fp8}; ' if self.fp8 else ''
         return (f'family={pretrained.family} model_id={pretrained.model_id} dtype={dtype} '
-                f'notes={notes}')
+                f'{self.chosen} kernels={kernels} notes={fp8}{notes}')
 
 
 def load_snapshot(params: Params) -> LoadedPolicy:
@@ -70,26 +97,69 @@ def load_snapshot(params: Params) -> LoadedPolicy:
             f'policy.name: got {family!r}, expected {pretrained.family!r}, which is the type that '
             f'{folder / "config.json"} tells. Correct one of them.'
         )
-    dtype = cast('str', params['policy.dtype'])
-    policy = SnapshotPolicy(
-        pretrained, dtype=None if dtype == AUTO else dtype,
-        reuse=Reuse(traced=cast('bool', params['policy.traced'])),
-    )
     assert pretrained.binding is not None
-    try_out(policy)
-    return LoadedPolicy(policy, pretrained.binding)
+    chosen = chosen_acceleration(params)
+    policy, fp8 = _built(pretrained, chosen, params)
+    denoise_ms = try_out(policy)
+    settle(policy.device)
+    lanes = make_lanes(policy.device, is_serial=params['policy.pipeline'] == SERIAL)
+    return LoadedPolicy(policy, pretrained.binding, chosen, lanes, denoise_ms, fp8)
+
+
+def chosen_acceleration(params: Params) -> Acceleration:
+    """Return device and way of the parameters.
+
+    Raises:
+        ConfigError: One that was asked for by name cannot be had; the text says why.
+    """
+    device = choose_device(cast('str', params['policy.device']))
+    wanted = cast('str', params['policy.acceleration'])
+    if wanted == AUTO and device == CPU and not params['policy.traced']:
+        return Acceleration(device, EAGER, 'policy.traced is false')
+    return choose_acceleration(wanted, device)
+
+
+def _built(pretrained: Pretrained, chosen: Acceleration,
+           params: Params) -> tuple[SnapshotPolicy, str]:
+    """Return the network, and the measured error if its prefix is rounded to 8 bits.
+
+    Raises:
+        ConfigError: Kernels that cannot run here. ModelError: The error is too large.
+    """
+    dtype = cast('str', params['policy.dtype'])
+    kernels = cast('str', params['policy.kernels'])
+    if kernels == AUTO and chosen.device == CPU:
+        kernels = NO_KERNELS
+
+    def build(*, is_fp8: bool) -> SnapshotPolicy:
+        return SnapshotPolicy(
+            pretrained, dtype=None if dtype == AUTO else dtype, device=chosen.device,
+            reuse=Reuse(traced=chosen.kind == TRACED), compute=Compute(kernels, is_fp8))
+
+    exact = build(is_fp8=False)
+    if params['policy.prefix_dtype'] != 'fp8':
+        return exact, ''
+    binding, rounded = pretrained.binding, build(is_fp8=True)
+    assert binding is not None
+    error = action_error(exact, rounded, names=binding.arm_names, to_arm=binding.to_arm)
+    require_small(error, cast('float', params['policy.fp8_max_error_rad']))
+    return rounded, str(error)
 
 
 def load_key(params: Params) -> tuple[object, ...]:
     """Return what decides whether two nodes of a process may share one policy."""
-    names = ('policy.name', 'policy.dtype', 'policy.traced', 'policy.state_text',
-             'policy.joint_names', 'policy.joint_unit', 'policy.gripper_unit', 'arm.prefix',
-             'arm.gripper_max_m')
+    names = ('policy.name', 'policy.dtype', 'policy.traced', 'policy.state_text', 'policy.device',
+             'policy.acceleration', 'policy.kernels', 'policy.prefix_dtype', 'policy.pipeline',
+             'policy.fp8_max_error_rad', 'policy.joint_names', 'policy.joint_unit',
+             'policy.gripper_unit', 'arm.prefix', 'arm.gripper_max_m')
     return checkpoint_folder(params).resolve(), *(params[name] for name in names)
 
 
-def try_out(policy: SnapshotPolicy) -> None:
-    """Run one inference on black images and a zero state.
+def try_out(policy: SnapshotPolicy) -> float:
+    """Run one inference on black images and a zero state, and its denoise loop once more.
+
+    Returns:
+        What the second loop took, ms.
 
     Raises:
         ModelError: Keys, values or actions are not finite, or actions have another shape.
@@ -102,14 +172,20 @@ def try_out(policy: SnapshotPolicy) -> None:
     prefix = policy.encode(dict.fromkeys(policy.cameras, tokens), [ids])
     _require_finite(policy, 'keys and values', prefix.kv)
     shape = (config.chunk_size, config.max_action_dim)
-    noise = torch.from_numpy(chunk_noise(0, 0, shape=shape))[None]
+    noise = torch.from_numpy(chunk_noise(0, 0, shape=shape))[None].to(policy.device)
+
+    def loop() -> Tensor:
+        with policy.placed():
+            denoiser = policy.prepare(prefix, processing.state(raw))
+            return denoise(denoiser, noise, config.num_steps)
+
     with torch.inference_mode():
-        denoiser = policy.prepare(prefix, processing.state(raw))
-        actions = processing.actions(denoise(denoiser, noise, config.num_steps), raw)
+        actions = processing.actions(loop().cpu(), raw)
     wanted = (1, config.chunk_size, config.action_dim)
     if tuple(actions.shape) != wanted:
         raise _unusable(policy, 'actions', f'shape {list(actions.shape)}', f'{list(wanted)}')
     _require_finite(policy, 'actions', actions)
+    return median_ms(loop, HostLane('trial'), SystemClock(), calls=1, device=policy.device)
 
 
 def _require_finite(policy: SnapshotPolicy, what: str, values: Tensor) -> None:

@@ -209,8 +209,7 @@ def test_a_recorded_prefix_is_the_prefix(family, words):
 
 def test_image_and_texts_of_a_bucket_share_recordings():
     sight = Sight('pi05')
-    side = sight.policy.network.sizes.image
-    sight.recorded.warm([(side, side)], [10, 20, 40])
+    sight.recorded.warm(3, [10, 20, 40])
     views = {name: sight.recorded.view(image) for name, image in sight.subject.images.items()}
     for words in (10, 20, 40, 11):
         sight.recorded.encode(views, sight.ids(words), out=sight.out)
