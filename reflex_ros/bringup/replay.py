@@ -50,7 +50,7 @@ def replay(spec: ReplaySpec, *, source: Source | None = None,
     source = source or open_source(spec)
     recorded, params = source.recorded, source.values
     output = None if spec.output is None else _new_output(spec.output)
-    with BagReader(recorded.folder) as reader, _parts(params) as (encoder, policy):
+    with BagReader(recorded.folder) as reader, parts(params) as (encoder, policy):
         config = ReplayConfig(
             bridge=bridge_config(params, policy=str(params['policy.name'])),
             policy=policy_config(params, most_steps=policy.most_steps),
@@ -75,8 +75,12 @@ def replay(spec: ReplaySpec, *, source: Source | None = None,
     events = [event for truth in log.truths for event in truth.events
               if event.name in REACTION_EVENTS]
     done = Replayed(
-        recorded=figures_of(recorded.ticks, recorded.traces, events, config.bridge.period_ns),
-        replayed=figures_of(log.ticks, log.traces, events, config.bridge.period_ns), log=log,
+        recorded=figures_of(
+            recorded.ticks, recorded.traces, events, config.bridge.period_ns,
+            durations_ns={name: s.duration_ns for name, s in recorded.samples.items()}),
+        replayed=figures_of(log.ticks, log.traces, events, config.bridge.period_ns,
+                            durations_ns=run.durations_ns()),
+        log=log,
         assumed=tuple(s for s in run.latencies.assumed if s in _used_stages(log)),
         dropped=run.drops.dropped, duration_s=(recorded.stop_ns - recorded.start_ns) / S,
         cpu_s=cpu_s, content='' if output is None else content_hash(output.bags[0]),
@@ -101,8 +105,8 @@ def _new_output(path: Path) -> RunFolder:
 
 
 @contextmanager
-def _parts(params: Mapping[str, Value]) -> Iterator[tuple[EncoderParts, PolicyParts]]:
-    """Return encoder and policy on a ring of this process."""
+def parts(params: Mapping[str, Value]) -> Iterator[tuple[EncoderParts, PolicyParts]]:
+    """Yield encoder and policy of the parameters, on a ring of this process."""
     clock, shared = SystemClock(), Shared()
     namespace = f'/replay/{os.getpid()}'  # beside other replays of this user
     encoder = make_encoder(params, clock, namespace=namespace, shared=shared)

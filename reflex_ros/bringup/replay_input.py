@@ -15,7 +15,7 @@ from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.param_table import BRIDGE, ENCODER, PARAMS, POLICY
 from reflex_ros.core.types import Mode
 from reflex_ros.stages.replay import check_source
-from reflex_ros.stages.replay_costs import Injections
+from reflex_ros.stages.replay_inject import Injections, check_injections
 from reflex_ros.stages.replay_source import Recorded, read_recorded
 
 if TYPE_CHECKING:
@@ -124,4 +124,6 @@ def open_source(spec: ReplaySpec) -> Source:
     if topics:
         recorded = read_recorded(bag, cameras=dict(zip(names_of, topics, strict=True)))
     check_source(recorded, policy=str(values['policy.name']), cameras=names_of)
+    check_injections(spec.injections, policy=str(values['policy.name']),
+                     cameras=recorded.cameras or names_of)
     return Source(recorded, parameters, values, is_recorded)

@@ -34,10 +34,14 @@ def replay_nodes(spec: ReplaySpec) -> int:
         ConfigError: The bag, a parameter or the output cannot be used.
     """
     source = open_source(spec)
-    if spec.output is None or spec.injections.stages or spec.injections.drops:
+    if spec.output is None:
         raise ConfigError(
-            'replay through the nodes: got --inject, expected latencies as they are. '
-            'Add --virtual.'
+            'replay through the nodes: got no output, expected a new folder. Name one.')
+    if spec.injections.stages or spec.injections.drops or not spec.is_timed:
+        got = '--inject' if spec.is_timed else '--costs drawn'
+        raise ConfigError(
+            f'replay through the nodes: got {got}, expected latencies as they are: the nodes '
+            'take the time that they take. Add --virtual.'
         )
     if not source.is_arm_recorded:
         raise ConfigError(

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     from reflex_ros.bringup.replay_input import ReplaySpec
     from reflex_ros.bringup.settings import parse_overrides
     from reflex_ros.core.files import write_text
-    from reflex_ros.stages.replay_costs import parse_injections
+    from reflex_ros.stages.replay_inject import parse_injections
 
     overrides = {**({'policy.name': options.policy} if options.policy else {}),
                  **parse_overrides(options.param)}

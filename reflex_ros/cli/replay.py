@@ -1,7 +1,7 @@
 """Replay a recorded run: cameras and arm from a bag, everything else computed again.
 
-With --virtual the stages run in this process on a virtual clock: faster than real time, and the
-same bag, seed and options give the same output. Without it the real nodes run in recorded time.
+With --virtual the stages run in this process on a virtual clock: fast, and the same bag, seed and
+options give the same output. Else the real nodes run in recorded time, and * is refused.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--delay-ms', type=non_negative, metavar='MS',
         help='pad inference start to publication to at least this')
     add('--inject', action='append', default=[], metavar='ITEM[,ITEM]...',
-        help='denoise.p95=120ms,spike=400ms@3%%,drop=camera.wrist@1%%; see docs/replay.md')
+        help='*: denoise.p95=120ms,spike=400ms@3%%,drop=camera.wrist@1%%; see docs/replay.md')
     add('--costs', choices=('recorded', 'drawn'), default='recorded',
-        help='latencies when they were recorded (default), or drawn from their distribution')
+        help='latencies when they were recorded (default), or *: drawn from their distribution')
     add('--arm', choices=('recorded', 'obedient'),
-        help='where it was (default), or where it is commanded to be (default for sync)')
+        help='where it was (default), or *: where it is commanded to be (default for sync)')
     add('--params-file', type=Path, help='parameters of the run, if not beside the bag')
     add('-p', '--param', action='append', default=[], metavar='NAME:=VALUE',
         help='set a parameter of docs/parameters.md; may be repeated')
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from reflex_ros.bringup.replay_figures import format_figures
     from reflex_ros.bringup.replay_input import ReplaySpec
     from reflex_ros.bringup.replay_options import overrides_of
-    from reflex_ros.stages.replay_costs import parse_injections
+    from reflex_ros.stages.replay_inject import parse_injections
 
     spec = ReplaySpec(
         options.bag, options.output, options.seed, overrides_of(options),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reflex_ros.bag import values
+from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.types import ActionChunk, Frame, KvBlock, Plan, SimTruth
 from reflex_ros.stages.bridge import Bridge
@@ -24,11 +25,10 @@ from reflex_ros.stages.replay_costs import (
     TRANSPORT,
     TRANSPORT_BLOCK,
     TRANSPORT_PLAN,
-    FrameDrops,
-    Injections,
     Latencies,
     make_latencies,
 )
+from reflex_ros.stages.replay_inject import FrameDrops, Injections
 from reflex_ros.stages.virtual import (
     PRIORITY_CAMERA,
     PRIORITY_STAGE,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 _TRANSPORTS: Mapping[type, str] = MappingProxyType({
     ActionChunk: TRANSPORT, KvBlock: TRANSPORT_BLOCK, Plan: TRANSPORT_PLAN})
+REST_NS = 2_000 * MS
+"""Longest time that an arm may take to come to rest at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,8 @@ class ReplayRun(VirtualRun):
         self._events: Iterator[BagMessage] = recorded.events(reader)
         self._topics = {topic: camera for camera, topic in recorded.cameras.items()}
         self._has_pixels = encoder is not None
-        self._arrivals: dict[type, tuple[int, int]] = {}
+        self._arrivals: dict[type, int] = {}
+        self._transports: dict[str, list[int]] = {name: [] for name in _TRANSPORTS.values()}
         self._seed = config.seed
 
     def start(self) -> None:
@@ -186,11 +189,22 @@ class ReplayRun(VirtualRun):
     def finish(self) -> RunLog:
         """Stop in good order; an arm that does not obey is not waited for without end."""
         self.bridge.request_stop(self.clock.now())
-        until_ns = self.clock.mono_ns() + self.bridge.longest_stop_ns
+        until_ns = self.clock.mono_ns() + REST_NS
         while not self.bridge.is_at_rest and self.clock.mono_ns() < until_ns:
             self.timeline.run_until(self.clock.mono_ns() + self.config.bridge.period_ns)
         self.publish(self.bridge.close(self.clock.now()))
         return self.log
+
+    def durations_ns(self) -> dict[str, list[int]]:
+        """Return the durations of every call by stage, transports included, ns."""
+        found = {name: calls for name, calls in self._transports.items() if calls}
+        calls = [stage for block in self.log.blocks for stage in block.stages]
+        encoders = {stage.name for stage in calls}  # a chunk repeats those of its block
+        calls += [stage for chunk in self.log.chunks for stage in chunk.stages
+                  if stage.name not in encoders]
+        for stage in calls:
+            found.setdefault(stage.name, []).append(stage.end_ns - stage.start_ns)
+        return found
 
     # ---- the bag -----------------------------------------------------------------------------
 
@@ -279,11 +293,13 @@ class ReplayRun(VirtualRun):
             if kind not in _TRANSPORTS:
                 self._deliver(output.value)
                 continue
-            n, before_ns = self._arrivals.get(kind, (0, 0))
-            cost = self.latencies.table[_TRANSPORTS[kind]]
+            cost, calls = self.latencies.table[_TRANSPORTS[kind]], (
+                self._transports[_TRANSPORTS[kind]])
             # in order, as the middleware keeps it
-            at_ns = max(before_ns, now_ns + cost.duration_ns(n, (self._seed,)))
-            self._arrivals[kind] = (n + 1, at_ns)
+            at_ns = max(self._arrivals.get(kind, 0),
+                        now_ns + cost.duration_ns(len(calls), (self._seed,)))
+            self._arrivals[kind] = at_ns
+            calls.append(at_ns - now_ns)
             if at_ns == now_ns:
                 self._deliver(output.value)
             else:

@@ -1,30 +1,34 @@
 """Stage latencies of a replay: those of the recording, their distribution, or injected ones.
 
-Shares are met exactly rather than by chance: quantiles and spikes follow additive sequences, so
-that 120 ms asked for at the 95 % quantile are 120 ms in a short run as well.
+Shares are met exactly rather than by chance: each call of a stage takes its place in the order of
+all calls from an additive sequence, so that 120 ms asked for at the 95 % quantile are 120 ms in a
+short run as well.
 """
 
 from __future__ import annotations
 
-import re
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import ceil
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from reflex_ros.core.clock import MS, US, S
-from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.clock import MS
 from reflex_ros.core.probe import Cost
+
+if TYPE_CHECKING:
+    from reflex_ros.stages.replay_inject import Injection
 
 TRANSPORT = 'transport'
 """Time from the end of an inference to the acceptance of its chunk, beyond its own stages."""
 TRANSPORT_BLOCK, TRANSPORT_PLAN = 'transport_block', 'transport_plan'
 """The same from encoder to policy, and from bridge to policy."""
+TRANSPORTS = (TRANSPORT, TRANSPORT_BLOCK, TRANSPORT_PLAN)
 STAGES = (
     'encode', 'vision', 'prefix', 'instruction', 'publish', 'stage_copy', 'denoise', 'decode',
-    TRANSPORT, TRANSPORT_BLOCK, TRANSPORT_PLAN,
+    *TRANSPORTS,
 )
 ASSUMED_MS: Mapping[str, float] = MappingProxyType({
     'encode': 5.0, 'vision': 20.0, 'prefix': 20.0, 'instruction': 5.0, 'publish': 0.1,
@@ -32,12 +36,11 @@ ASSUMED_MS: Mapping[str, float] = MappingProxyType({
     TRANSPORT_BLOCK: 0.0, TRANSPORT_PLAN: 0.0,
 })
 """Taken where a stage was not recorded."""
-GOLDEN, SILVER = 0.6180339887498949, 0.41421356237309515
-"""Steps of the additive sequences of quantiles and of spikes."""
-_UNITS = MappingProxyType({'ns': 1, 'us': US, 'ms': MS, 's': S})
-_QUANTILE = re.compile(r'p(\d{1,2}(?:\.\d+)?)')
-_DURATION = re.compile(r'(\d+(?:\.\d+)?)(ns|us|ms|s)')
-_SHARE = re.compile(r'(\d+(?:\.\d+)?)%')
+GOLDEN = 0.6180339887498949
+"""Step of the additive sequence: no other spreads so few numbers so evenly."""
+FLAT_SHARE = 0.02
+"""So much of all calls on either side of a quantile takes just what was asked for there: in a run
+of fifty calls the one that decides the quantile lies no nearer to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,163 +84,71 @@ class Distribution:
 
     def duration_ns(self, n: int, seed: tuple[int, ...]) -> int:
         """Return the duration of the ``n``-th call, ns."""
-        share = _share(n, seed, GOLDEN)
+        return self.at(share_of(n, seed))
+
+    def at(self, share: float) -> int:
+        """Return the duration that ``share`` of the calls, in [0, 1), stays below, ns."""
         return self.sorted_ns[min(int(share * len(self.sorted_ns)), len(self.sorted_ns) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """A cost with an addition and spikes.
+class Stretched:
+    """A distribution whose quantile is a given duration; all calls, if that was 0 before.
 
     Attributes:
-        cost: What is changed. ``add_ns``: added to every call.
-        spike_ns: Duration of a spike, 0 for none. ``spike_share``: share of calls that are one.
+        sorted_ns: Durations before, rising. ``quantile``: share in (0, 1).
+        quantile_ns: Its duration after. ``flat``: half-width of the shares that take just that.
+    """
+
+    sorted_ns: tuple[int, ...]
+    quantile: float
+    quantile_ns: int
+    flat: float = FLAT_SHARE
+
+    def duration_ns(self, n: int, seed: tuple[int, ...]) -> int:
+        """Return the duration of the ``n``-th call, ns."""
+        return self.at(share_of(n, seed))
+
+    def at(self, share: float) -> int:
+        """Return the duration that ``share`` of the calls, in [0, 1), stays below, ns."""
+        rank = max(1, ceil(self.quantile * len(self.sorted_ns) - 1e-9))
+        before_ns = self.sorted_ns[rank - 1]
+        if abs(share - self.quantile) <= self.flat or not before_ns:
+            return self.quantile_ns
+        return round(Distribution(self.sorted_ns).at(share) * self.quantile_ns / before_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Spiked:
+    """A cost with an addition and spikes; spikes replace calls, and nothing is added to them.
+
+    Attributes:
+        cost: What is changed. ``add_ns``: added to every call that is no spike.
+        spike_ns: Duration of a spike. ``spike_share``: share of calls that are one, 0 for none.
+        is_longest: Whether spikes come last in the order of all calls, else first.
     """
 
     cost: Cost
     add_ns: int = 0
     spike_ns: int = 0
     spike_share: float = 0.0
+    is_longest: bool = True
 
     def duration_ns(self, n: int, seed: tuple[int, ...]) -> int:
         """Return the duration of the ``n``-th call, ns."""
-        own_ns = self.cost.duration_ns(n, seed) + self.add_ns
-        return self.spike_ns if _share(n, seed, SILVER) < self.spike_share else own_ns
+        place = share_of(n, seed) if self.is_longest else share_of(n, seed) - self.spike_share
+        rest = 1.0 - self.spike_share
+        if self.spike_share and not 0.0 <= place < rest:
+            return self.spike_ns
+        if isinstance(self.cost, Distribution | Stretched):
+            return self.cost.at(place / rest) + self.add_ns
+        return self.cost.duration_ns(n, seed) + self.add_ns
 
 
-def _share(n: int, seed: tuple[int, ...], step: float) -> float:
+def share_of(n: int, seed: tuple[int, ...]) -> float:
     """Return the ``n``-th number of an additive sequence in [0, 1)."""
     start = zlib.crc32(repr(seed).encode()) / 2**32
-    return (start + n * step) % 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Injection:
-    """What is changed of the latencies of one stage.
-
-    Attributes:
-        constant_ns: Every call, -1 for none. ``quantile``, ``quantile_ns``: the distribution is
-            stretched so that this share of the calls takes at most so long; 0 = not.
-        add_ns, spike_ns, spike_share: See ``Changed``.
-    """
-
-    constant_ns: int = -1
-    quantile: float = 0.0
-    quantile_ns: int = 0
-    add_ns: int = 0
-    spike_ns: int = 0
-    spike_share: float = 0.0
-
-    def apply(self, cost: Cost, sorted_ns: Sequence[int]) -> Cost:
-        """Return the changed cost; ``sorted_ns`` are the durations without it, rising."""
-        if self.constant_ns >= 0:
-            cost = Distribution((self.constant_ns,))
-        elif self.quantile:
-            rank = max(1, ceil(self.quantile * len(sorted_ns) - 1e-9))
-            factor = self.quantile_ns / max(1, sorted_ns[rank - 1])
-            cost = Distribution(tuple(round(value * factor) for value in sorted_ns))
-        return Changed(cost, self.add_ns, self.spike_ns, self.spike_share)
-
-
-@dataclass(frozen=True, slots=True)
-class Injections:
-    """Everything that is injected into a replay.
-
-    Attributes:
-        stages: By stage. ``drops``: share of the frames that is lost, by camera.
-    """
-
-    stages: Mapping[str, Injection] = field(default_factory=dict)
-    drops: Mapping[str, float] = field(default_factory=dict)
-
-
-def parse_injections(texts: Iterable[str]) -> Injections:
-    """Return what ``denoise.p95=120ms,spike=400ms@3%,drop=camera.wrist@1%`` asks for.
-
-    Items are ``STAGE=D``, ``STAGE.pNN=D``, ``STAGE.add=D``, ``STAGE.spike=D@P%``,
-    ``drop=camera.NAME@P%``; without a stage, ``spike`` belongs to the one before it, or denoise.
-
-    Raises:
-        ConfigError: An item is none of these.
-    """
-    stages: dict[str, Injection] = {}
-    drops: dict[str, float] = {}
-    stage = 'denoise'
-    for item in (part.strip() for text in texts for part in text.split(',')):
-        name, _, value = item.partition('=')
-        if name == 'drop':
-            camera, _, share = value.partition('@')
-            if not camera.startswith('camera.') or not camera[7:]:
-                raise _unknown(item)
-            drops[camera[7:]] = _parse_share(share, item)
-            continue
-        owner, _, kind = name.partition('.')
-        stage = stage if owner == 'spike' and not kind else owner
-        kind = 'spike' if name == 'spike' else kind
-        if stage not in STAGES:
-            raise _unknown(item)
-        stages[stage] = _change(stages.get(stage, Injection()), kind, value, item)
-    return Injections(MappingProxyType(stages), MappingProxyType(drops))
-
-
-def _change(known: Injection, kind: str, value: str, item: str) -> Injection:
-    quantile = _QUANTILE.fullmatch(kind)
-    if quantile and float(quantile[1]) > 0:
-        return replace(known, quantile=float(quantile[1]) / 100,
-                       quantile_ns=_parse_duration(value, item))
-    if kind == '':
-        return replace(known, constant_ns=_parse_duration(value, item))
-    if kind == 'add':
-        return replace(known, add_ns=_parse_duration(value, item))
-    if kind == 'spike':
-        duration, _, share = value.partition('@')
-        return replace(known, spike_ns=_parse_duration(duration, item),
-                       spike_share=_parse_share(share, item))
-    raise _unknown(item)
-
-
-def _parse_duration(text: str, item: str) -> int:
-    found = _DURATION.fullmatch(text.strip())
-    if not found:
-        raise _unknown(item)
-    return round(float(found[1]) * _UNITS[found[2]])
-
-
-def _parse_share(text: str, item: str) -> float:
-    found = _SHARE.fullmatch(text.strip())
-    if not found or float(found[1]) > 100:
-        raise _unknown(item)
-    return float(found[1]) / 100
-
-
-def _unknown(item: str) -> ConfigError:
-    return ConfigError(
-        f'injection {item!r} is wrong: expected denoise=40ms, denoise.p95=120ms, '
-        'denoise.add=20ms, denoise.spike=400ms@3% or drop=camera.NAME@1%; stages are '
-        f'{", ".join(STAGES)}. Correct it.'
-    )
-
-
-class FrameDrops:
-    """Decides which frames are lost: the share that is asked for, spread over the run.
-
-    Args:
-        shares: Share by camera, 0 to 1.
-        seed: Decides which ones.
-    """
-
-    def __init__(self, shares: Mapping[str, float], seed: int) -> None:
-        self._shares, self._seed = shares, seed
-        self._seen: dict[str, int] = {}
-        self.dropped: dict[str, int] = {}
-
-    def is_lost(self, camera: str) -> bool:
-        """Return whether the next frame of a camera is lost."""
-        n = self._seen[camera] = self._seen.get(camera, -1) + 1
-        seed = (self._seed, zlib.crc32(camera.encode()))
-        is_lost = _share(n, seed, GOLDEN) < self._shares.get(camera, 0.0)
-        self.dropped[camera] = self.dropped.get(camera, 0) + is_lost
-        return is_lost
+    return (start + n * GOLDEN) % 1.0
 
 
 @dataclass(frozen=True, slots=True)

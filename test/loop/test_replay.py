@@ -19,7 +19,7 @@ from reflex_ros.cli.main import main
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.probe import ConstantCost
-from reflex_ros.stages.replay_costs import Injections, parse_injections
+from reflex_ros.stages.replay_inject import Injections, parse_injections
 from reflex_ros.study.episode import EpisodeSpec, run_episode
 
 ORACLE = {'policy.name': 'oracle', 'run.instruction': 'follow the target'}
@@ -123,23 +123,48 @@ def test_recorded_latencies_come_back_when_they_were(plain, log):
         assert after == pytest.approx(before, rel=0.05)
 
 
-@pytest.mark.parametrize(('inject', 'share', 'want_ms'), [
-    ('denoise.p95=120ms', 0.95, 120.0),
-    ('denoise=45ms', 0.50, 45.0),
+@pytest.mark.parametrize(('inject', 'figure', 'want_ms'), [
+    ('denoise=45ms', 'denoise_ms_p50', 45.0),
+    ('denoise.p95=90ms,spike=150ms@3%', 'denoise_ms_p95', 90.0),
+    ('encode.p90=30ms,transport.p95=30ms', 'encode_ms_p90', 30.0),
+    ('transport.p95=30ms', 'transport_ms_p95', 30.0),
+    ('transport_plan=12ms,transport_block.add=9ms', 'transport_plan_ms_p95', 12.0),
 ])
-def test_an_injected_delay_appears_within_five_percent(again, inject, share, want_ms):
-    found = np.sort(denoise_ms(again(inject)))
-    assert found[int(np.ceil(share * len(found))) - 1] == pytest.approx(want_ms, rel=0.05)
+def test_an_injected_delay_appears_within_five_percent(again, inject, figure, want_ms):
+    name, _, quantile = figure.rpartition('_')
+    stage = name.removesuffix('_ms')
+    found = again(inject).replayed.stage_ms[stage]
+    assert found[quantile] == pytest.approx(want_ms, rel=0.05)
 
 
 def test_an_injected_delay_can_fail(plain):
-    found = np.sort(denoise_ms(plain[0]))
-    assert found[int(0.95 * len(found))] != pytest.approx(120.0, rel=0.05)
+    assert plain[0].replayed.stage_ms['denoise']['p95'] != pytest.approx(90.0, rel=0.05)
 
 
 def test_an_addition_moves_the_latency_of_the_loop_by_itself(plain, again):
     added = again('denoise.add=30ms').replayed.latency_ms['p50']
     assert added - plain[0].replayed.latency_ms['p50'] == pytest.approx(30.0, rel=0.05)
+
+
+@pytest.mark.parametrize(('inject', 'said'), [
+    ('drop=camera.unknown@1%', 'expected one of main'),
+    ('drop=camera.main@1%,drop=camera.wrist@1%', 'drop=camera.wrist'),
+    ('vision=5ms', 'a stage that oracle does not have'),
+])
+def test_what_would_change_nothing_is_refused(bag, inject, said):
+    with pytest.raises(ConfigError, match=said):
+        open_source(ReplaySpec(bag, overrides=ORACLE, injections=parse_injections([inject])))
+
+
+@pytest.mark.parametrize(('options', 'said'), [
+    (('--costs', 'drawn'), '--costs drawn'), (('--inject', 'denoise=5ms'), '--inject'),
+    (('--arm', 'obedient'), 'obedient arm'), (('--mode', 'sync'), 'obedient arm'),
+])
+def test_the_nodes_refuse_what_only_a_virtual_clock_can_do(bag, tmp_path, capsys, options, said):
+    out = tmp_path / 'o'
+    assert main(['replay', str(bag), '--output', str(out), '--policy', 'oracle', *options]) == 2
+    errors = capsys.readouterr().err
+    assert said in errors and '--virtual' in errors and not out.exists()
 
 
 def test_spikes_have_their_share(again):

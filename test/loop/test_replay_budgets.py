@@ -12,7 +12,7 @@ from reflex_ros.bringup.replay import replay
 from reflex_ros.bringup.replay_input import ReplaySpec
 from reflex_ros.cli.main import main
 from reflex_ros.core.errors import EXIT_BUDGET
-from reflex_ros.stages.replay_costs import parse_injections
+from reflex_ros.stages.replay_inject import parse_injections
 
 RUN = Path(__file__).parents[1] / 'data' / 'replay'
 BUDGETS = RUN / 'budgets.yaml'
