@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reflex_ros.bag import values
-from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.types import ActionChunk, Frame, KvBlock, Plan, SimTruth
 from reflex_ros.stages.bridge import Bridge
@@ -53,8 +52,6 @@ if TYPE_CHECKING:
 
 _TRANSPORTS: Mapping[type, str] = MappingProxyType({
     ActionChunk: TRANSPORT, KvBlock: TRANSPORT_BLOCK, Plan: TRANSPORT_PLAN})
-REST_NS = 2_000 * MS
-"""Longest time that an arm may take to come to rest at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +186,7 @@ class ReplayRun(VirtualRun):
     def finish(self) -> RunLog:
         """Stop in good order; an arm that does not obey is not waited for without end."""
         self.bridge.request_stop(self.clock.now())
-        until_ns = self.clock.mono_ns() + REST_NS
+        until_ns = self.clock.mono_ns() + self.bridge.longest_stop_ns
         while not self.bridge.is_at_rest and self.clock.mono_ns() < until_ns:
             self.timeline.run_until(self.clock.mono_ns() + self.config.bridge.period_ns)
         self.publish(self.bridge.close(self.clock.now()))
