@@ -9,14 +9,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from reflex_ros.core.errors import LayoutError
 
 MAGIC = b'\x89MCAP0\r\n'
-_RECORD = struct.Struct('<BQ')
-_CHUNK = struct.Struct('<QQQI')
+RECORD = struct.Struct('<BQ')
+HEAD = struct.Struct('<QQQI')
+"""Begin of a chunk: first and last receipt, bytes, checksum."""
+FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX, DATA_END = 2, 3, 4, 5, 6, 7, 15
 _MESSAGE = struct.Struct('<HIQQ')
-_FOOTER, _SCHEMA, _CHANNEL, _MESSAGE_OP, _CHUNK_OP, _DATA_END = 2, 3, 4, 5, 6, 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,14 @@ class McapScan:
         data: The file.
         schemas: (type, definition) by id, filled by ``messages``. ``channels``: likewise.
         end: Bytes up to the first torn record; all of them if the writer closed the file.
+        damage: Chunks whose bytes were changed, in words; their messages are left out.
     """
 
     data: memoryview
     schemas: dict[int, tuple[str, str]] = field(default_factory=dict)
     channels: dict[int, Channel] = field(default_factory=dict)
     end: int = 0
+    damage: list[str] = field(default_factory=list)
 
     def messages(self) -> Iterator[tuple[str, int, bytes]]:
         """Yield (topic, receipt in ROS time, data) up to the first torn record.
@@ -57,36 +61,42 @@ class McapScan:
         yield from self._records(len(MAGIC), len(self.data))
 
     def _records(self, start: int, stop: int) -> Iterator[tuple[str, int, bytes]]:
-        while start + _RECORD.size <= stop:
-            code, length = _RECORD.unpack_from(self.data, start)
-            body = start + _RECORD.size
-            if code == _CHUNK_OP:
+        while start + RECORD.size <= stop:
+            code, length = RECORD.unpack_from(self.data, start)
+            body = start + RECORD.size
+            if code == CHUNK:
                 # A torn chunk still gives its whole messages.
                 yield from self._chunk(body, min(body + length, stop))
-            if code in (_FOOTER, _DATA_END):
+            if code in (FOOTER, DATA_END):
                 self.end = len(self.data)
                 return
             if not 0 < code < 128 or body + length > stop:
                 return
-            if code == _MESSAGE_OP:
+            if code == MESSAGE:
                 yield from self._message(body, body + length)
-            elif code == _SCHEMA:
+            elif code == SCHEMA:
                 self._schema(body)
-            elif code == _CHANNEL:
+            elif code == CHANNEL:
                 self._channel(body)
             start = self.end = body + length
 
     def _chunk(self, start: int, stop: int) -> Iterator[tuple[str, int, bytes]]:
-        start += _CHUNK.size
-        if start + 4 > stop:
+        if start + HEAD.size + 4 > stop:
             return
-        compression, start = self._text(start)
+        _, _, size, crc = HEAD.unpack_from(self.data, start)
+        compression, body = self._text(start + HEAD.size)
         if compression:
             raise LayoutError(
                 f'MCAP file cannot be repaired: got {compression} chunks, expected uncompressed '
                 'ones, as the recorder writes them. Use the tool that wrote it.'
             )
-        yield from self._records(start + 8, stop)
+        body += 8
+        if crc and body + size <= stop and crc32(self.data[body:body + size]) != crc:
+            text = f'{size} bytes from byte {start} on were changed, their messages are left out'
+            if text not in self.damage:
+                self.damage.append(text)
+            return
+        yield from self._records(body, stop)
 
     def _message(self, start: int, stop: int) -> Iterator[tuple[str, int, bytes]]:
         if stop - start < _MESSAGE.size:
@@ -103,18 +113,32 @@ class McapScan:
         self.schemas[number] = (name, self._text(start)[0])
 
     def _channel(self, start: int) -> None:
-        number, schema = struct.unpack_from('<HH', self.data, start)
-        topic, start = self._text(start + 4)
-        _, start = self._text(start)
-        (length,) = struct.unpack_from('<I', self.data, start)
-        pairs, at = [], start + 4
-        while at < start + 4 + length:
-            text, at = self._text(at)
-            pairs.append(text)
-        metadata = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        self.channels[number] = Channel(schema, topic, metadata.get('offered_qos_profiles', ''))
+        number, channel = parse_channel(self.data, start)
+        self.channels[number] = channel
 
     def _text(self, start: int) -> tuple[str, int]:
-        (length,) = struct.unpack_from('<I', self.data, start)
-        end = start + 4 + length
-        return bytes(self.data[start + 4 : end]).decode(), end
+        return _text(self.data, start)
+
+
+def parse_channel(data: memoryview, start: int) -> tuple[int, Channel]:
+    """Return id and contents of the channel record whose body begins at ``start``.
+
+    Raises:
+        ValueError, struct.error: It is torn.
+    """
+    number, schema = struct.unpack_from('<HH', data, start)
+    topic, start = _text(data, start + 4)
+    _, start = _text(data, start)
+    (length,) = struct.unpack_from('<I', data, start)
+    pairs, at = [], start + 4
+    while at < start + 4 + length:
+        text, at = _text(data, at)
+        pairs.append(text)
+    metadata = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    return number, Channel(schema, topic, metadata.get('offered_qos_profiles', ''))
+
+
+def _text(data: memoryview, start: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from('<I', data, start)
+    end = start + 4 + length
+    return bytes(data[start + 4: end]).decode(), end

@@ -8,15 +8,16 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rosbags.rosbag2.metadata import parse_qos
 
+from reflex_ros.bag.check import check_bag, differences, is_torn, open_database
 from reflex_ros.bag.files import LOCK, METADATA, SUFFIXES, BagFiles, BagTopic, lock_bag
 from reflex_ros.bag.mcap_scan import McapScan
-from reflex_ros.bag.schema import Schema, hash_of
+from reflex_ros.bag.schema import Schema, find_schema, hash_of
 from reflex_ros.core.errors import ConfigError, LayoutError
 
 Rows = Iterator[tuple[str, int, bytes]]
@@ -30,33 +31,41 @@ class Repaired:
         folder: The complete bag. ``kept``: the damaged one, None if nothing was damaged.
         messages: Saved messages by topic.
         lost_bytes: Bytes after the last whole record of each file, all files together.
+        missing: What was damaged, in words.
     """
 
     folder: Path
     kept: Path | None
     messages: dict[str, int]
     lost_bytes: int
+    missing: tuple[str, ...] = ()
 
 
 def needs_repair(folder: Path | str) -> bool:
-    """Return whether a folder holds bag data without metadata."""
+    """Return whether a folder holds bag data without metadata, or files without an end."""
     folder = Path(folder)
-    return not (folder / METADATA).is_file() and bool(_data_files(folder))
+    files = _data_files(folder)
+    return bool(files) and (not (folder / METADATA).is_file() or any(map(is_torn, files)))
 
 
 def repair(folder: Path | str) -> Repaired:
-    """Rewrite a bag that has no metadata; nothing is deleted.
+    """Rewrite a bag that has no metadata, or less than they promise; nothing is deleted.
 
-    The new bag takes the name of the old one, which is renamed to ``<name>.damaged``. A bag with
-    metadata is left as it is.
+    The new bag takes the name of the old one, which is renamed to ``<name>.damaged``. A whole bag
+    is left as it is.
 
     Raises:
         ConfigError: There is no bag data, its recorder still runs, or ``<name>.damaged`` exists.
         LayoutError: A file is of another kind.
     """
     folder = Path(folder).resolve()
+    missing: list[str] = []
+    promised: dict[str, int] = {}
     if (folder / METADATA).is_file():
-        return Repaired(folder, None, {}, 0)
+        checked = check_bag(folder)
+        if not checked.notes:
+            return Repaired(folder, None, {}, 0)
+        missing, promised = [*checked.damage], checked.promised
     files = _data_files(folder)
     kept = folder.with_name(f'{folder.name}.damaged')
     if not files or kept.exists():
@@ -69,14 +78,15 @@ def repair(folder: Path | str) -> Repaired:
         work = folder.with_name(f'.{folder.name}.repair')
         shutil.rmtree(work, ignore_errors=True)
         try:
-            messages, lost = _rewritten(files, work / folder.name)
+            messages, lost = _rewritten(files, work / folder.name, missing)
             _keep_reports(folder, work / folder.name)
             folder.rename(kept)
             (work / folder.name).rename(folder)
         finally:
             shutil.rmtree(work, ignore_errors=True)
     (kept / LOCK).unlink(missing_ok=True)
-    return Repaired(folder, kept, messages, lost)
+    missing += differences(promised, messages)
+    return Repaired(folder, kept, messages, lost, tuple(dict.fromkeys(missing)))
 
 
 @contextmanager
@@ -115,9 +125,10 @@ def _keep_reports(old: Path, new: Path) -> None:
         shutil.copy2(path, new / path.name)
 
 
-def _rewritten(files: list[Path], target: Path) -> tuple[dict[str, int], int]:
+def _rewritten(files: list[Path], target: Path,
+               missing: list[str]) -> tuple[dict[str, int], int]:
     try:
-        return _rewrite(files, target)
+        return _rewrite(files, target, missing)
     except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
         raise LayoutError(
             f'bag {files[0].parent} cannot be repaired: got {type(error).__name__}: {error}, '
@@ -125,13 +136,15 @@ def _rewritten(files: list[Path], target: Path) -> tuple[dict[str, int], int]:
         ) from error
 
 
-def _rewrite(files: list[Path], target: Path) -> tuple[dict[str, int], int]:
+def _rewrite(files: list[Path], target: Path,
+             missing: list[str]) -> tuple[dict[str, int], int]:
     storage = 'mcap' if files[0].suffix == '.mcap' else 'sqlite3'
     read: Callable[[Path, _Bag], int] = _read_mcap if storage == 'mcap' else _read_sqlite
-    bag = _Bag(target, storage)
+    bag = _Bag(target, storage, missing)
     try:
         # Topics must be known before the first message is written: one pass for each.
-        lost = sum(read(path, bag) for path in files)
+        lost = sum(_first_read(read, path, bag, is_alone=len(files) == 1) for path in files)
+        files = [path for path in files if path not in bag.unreadable]
         bag.begin()
         for path in files:
             read(path, bag)
@@ -140,11 +153,28 @@ def _rewrite(files: list[Path], target: Path) -> tuple[dict[str, int], int]:
     return bag.counts, lost
 
 
+def _first_read(read: Callable[[Path, _Bag], int], path: Path, bag: _Bag, *,
+                is_alone: bool) -> int:
+    """Read a file; one of several that is none at all costs the others nothing."""
+    try:
+        return read(path, bag)
+    except (LayoutError, ArithmeticError, LookupError, TypeError, ValueError,
+            struct.error) as error:
+        if is_alone:
+            raise
+        bag.unreadable.append(path)
+        bag.missing.append(f'{path.name}: cannot be read: {" ".join(str(error).split()):.200}')
+        return path.stat().st_size
+
+
 class _Bag:
     """The new bag: collects topics until ``begin``, messages from then on."""
 
-    def __init__(self, folder: Path, storage: str) -> None:
+    def __init__(self, folder: Path, storage: str, missing: list[str]) -> None:
         self.counts: dict[str, int] = {}
+        self.missing = missing
+        self.unreadable: list[Path] = []
+        self.texts: dict[str, str] = {}
         self._folder, self._storage = folder, storage
         self._topics: dict[str, BagTopic] = {}
         self._files: BagFiles | None = None
@@ -157,7 +187,16 @@ class _Bag:
             self._topics[name] = BagTopic(name, full, tuple(parse_qos(qos)))
 
     def begin(self) -> None:
-        """Open the bag with the topics so far."""
+        """Open the bag with the topics so far.
+
+        Raises:
+            LayoutError: No file could be read.
+        """
+        if self.unreadable and not self._topics:
+            raise LayoutError(
+                f'bag cannot be repaired: got {"; ".join(self.missing):.400}, expected a file '
+                'that can be read. Give another bag.'
+            )
         self._files = BagFiles(self._folder, list(self._topics.values()), storage=self._storage)
         self._files.open()
         self.counts = dict.fromkeys(self._topics, 0)
@@ -184,6 +223,7 @@ def _read_mcap(path: Path, bag: _Bag) -> int:
         try:
             scan = McapScan(view)
             bag.add(scan.messages())
+            bag.missing += [f'{path.name}: {text}' for text in scan.damage]
             for channel in scan.channels.values():
                 bag.add_topic(channel.topic, scan.schemas[channel.schema], channel.qos)
             return size - scan.end if scan.end < size else 0
@@ -193,25 +233,35 @@ def _read_mcap(path: Path, bag: _Bag) -> int:
 
 
 def _read_sqlite(path: Path, bag: _Bag) -> int:
-    """Read a database; SQLite itself rolls back what was torn."""
+    """Read a database as far as its pages are whole; SQLite itself rolls back what was torn."""
     try:
-        with closing(sqlite3.connect(path)) as base:
-            texts = {
-                kind: (kind, text)
-                for kind, text in base.execute(
-                    'SELECT topic_type, encoded_message_definition FROM message_definitions'
-                )
-            }
+        with closing(open_database(path, is_read_only=False)) as base:
+            with suppress(sqlite3.DatabaseError):  # another part may have what is lost here
+                bag.texts |= dict(base.execute(
+                    'SELECT topic_type, encoded_message_definition FROM message_definitions'))
             rows = base.execute('SELECT id, name, type, offered_qos_profiles FROM topics')
             names = {}
             for number, name, kind, qos in rows:
                 names[number] = name
-                bag.add_topic(name, texts[kind], qos)
-            found = base.execute('SELECT topic_id, timestamp, data FROM messages ORDER BY id')
-            bag.add((names[number], stamp_ns, data) for number, stamp_ns, data in found)
-    except sqlite3.DatabaseError as error:
+                text = bag.texts.get(kind) or find_schema(kind).text
+                bag.add_topic(name, (kind, text), qos)
+            bag.add(_sqlite_rows(base, path, names, bag.missing))
+    except (sqlite3.DatabaseError, ConfigError) as error:
         raise LayoutError(
             f'bag file {path} cannot be read: got {error}, expected a SQLite database of a bag. '
             'Give another file.'
         ) from error
     return 0
+
+
+def _sqlite_rows(base: sqlite3.Connection, path: Path, names: dict[int, str],
+                 missing: list[str]) -> Rows:
+    count = 0
+    try:
+        found = base.execute('SELECT topic_id, timestamp, data FROM messages ORDER BY id')
+        for number, stamp_ns, data in found:
+            if number in names and isinstance(stamp_ns, int) and isinstance(data, bytes):
+                count += 1
+                yield names[number], stamp_ns, data
+    except sqlite3.DatabaseError as error:
+        missing.append(f'{path.name}: what follows message {count} cannot be read: {error}')

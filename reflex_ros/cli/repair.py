@@ -1,4 +1,4 @@
-"""Make a complete bag of one whose recorder was killed; the damaged one is kept beside it."""
+"""Make a complete bag of a torn or damaged one, which is kept beside it; name what is missing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Repair every bag that needs it and say what was saved."""
-    from reflex_ros.bag.repair import needs_repair, repair
+    from reflex_ros.bag.repair import repair
     from reflex_ros.bag.run_folder import RunFolder
 
     for named in options.bag:
         of_run = RunFolder(named).bags
-        bags = [bag for bag in of_run if needs_repair(bag)] or of_run or [named]
+        bags = of_run or [named]
         for bag in bags:
             result = repair(bag)
             if result.kept is None:
                 print(f'{bag}: complete, nothing to repair')
                 continue
+            for text in result.missing:
+                print(f'{bag}: {text}')
             saved = sum(result.messages.values())
             print(f'{bag}: {saved} messages saved, {result.lost_bytes} bytes after the last whole '
                   f'record given up; the damaged bag is {result.kept}')
