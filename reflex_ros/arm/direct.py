@@ -147,9 +147,9 @@ class DirectArm:
             self._last = command
         return not refusal
 
-    def clear_faults(self, *, arm_supported: bool) -> Reply:
+    def clear_faults(self, *, arm_supported: bool, go_on: Callable[[], None] = always) -> Reply:
         """Clear injected faults; nothing falls, so ``arm_supported`` makes no difference."""
-        del arm_supported
+        del arm_supported, go_on
         if self._silent is not None:
             return Reply(False, 'Feedback is lost. Restore the plant first.')
         self._faults = ()

@@ -206,12 +206,13 @@ class PiperDriver:
         self._recent.append((self._clock.mono_ns(), command, view.position))
         return not refusal
 
-    def clear_faults(self, *, arm_supported: bool) -> Reply:
+    def clear_faults(self, *, arm_supported: bool, go_on: Callable[[], None] = always) -> Reply:
         """Clear errors, reopen a lost bus, reset a supported arm; see ``arm.protocol.Arm``."""
         if not self._config.send:
             return Reply(False, 'Shadow mode sends nothing. Start with send: true.')
         self._give_up_control()
         if not self._link.is_open:
+            go_on()
             try:
                 self.reconnect()
             except ArmError as error:
@@ -220,13 +221,14 @@ class PiperDriver:
             return Reply(True, 'Faults cleared; check and enable again.')
         if _SILENCES & set(self.faults()):
             # A bus that is open and dead: an adapter that left the bus comes back reopened.
+            go_on()
             try:
                 self.reconnect()
             except ArmError as error:
                 return Reply(False, str(error))
             if self._is_cleared():
                 return Reply(True, 'The bus was reopened; check and enable again.')
-        return self._reset_or_offer(arm_supported=arm_supported)
+        return self._reset_or_offer(arm_supported=arm_supported, go_on=go_on)
 
     def disable(self, *, arm_supported: bool) -> Reply:
         """Cut the power of all motors: the arm falls. Never called by the driver itself.
@@ -308,12 +310,13 @@ class PiperDriver:
         return self._health.faults(
             view, self._clock.mono_ns(), has_control=self._is_enabled and self._config.send)
 
-    def _reset_or_offer(self, *, arm_supported: bool) -> Reply:
+    def _reset_or_offer(self, *, arm_supported: bool, go_on: Callable[[], None]) -> Reply:
         """Reset for the faults that a reset was offered for; say so first of any other."""
         found, resettable = self.faults(), frozenset(checks.frame_faults(self._book.view()))
         if not resettable:
             return Reply(False, '; '.join(faults.explain(code) for code in found))
         if arm_supported and resettable <= self._offered:
+            go_on()  # last, for a hold may have come while the errors were cleared
             return self._reset()
         self._offered = resettable
         return Reply(

@@ -105,7 +105,8 @@ REFUSALS: Mapping[str, str] = MappingProxyType({
     'enable_timeout': 'A motor did not power up.',
     'mode_refused': 'The arm did not enter CAN joint mode.',
     'moved_while_enabling': 'The arm moved although it was told to hold.',
-    'recovery_ended': 'A hold or a stop ended the recovery before a joint got its power.',
+    'recovery_ended': 'A hold or a stop ended the recovery before a joint got, or all lost, '
+                      'their power.',
 })
 """Every other code of an ``ArmError`` from this package: why a request was refused."""
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from reflex_ros.core.types import JOINT_NAMES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,6 +20,20 @@ if TYPE_CHECKING:
 
 FEEDBACK_TIMEOUT_NS = 100_000_000
 """Feedback older than this is lost: fault ``feedback_lost``, nothing is sent."""
+
+
+RECOVERY_NS = 60_000_000_000
+"""Clearing the faults of one arm, checking and enabling it end before, if each step takes as long
+as it may: a bus opened twice, every question asked ten times, the power at the last moment."""
+
+
+def recovery_ns(joints: int) -> int:
+    """Return the longest that recovering takes: the arms take their turn.
+
+    Args:
+        joints: Of all arms, grippers included.
+    """
+    return RECOVERY_NS * max(1, -(-joints // len(JOINT_NAMES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +163,17 @@ class Arm(Protocol):
             ArmError: A second thread sends (code ``second_sender``).
         """
 
-    def clear_faults(self, *, arm_supported: bool) -> Reply:
-        """Try to clear the faults; blocks for up to five seconds.
+    def clear_faults(self, *, arm_supported: bool, go_on: Callable[[], None] = always) -> Reply:
+        """Try to clear the faults; blocks for seconds, see ``RECOVERY_NS``.
 
         Errors are cleared without removing power first, and a silent bus is opened again. Only if
         that does not help is a reset offered, which cuts the power: the arm falls. It is reset
         once this is called again for faults that it was offered for, with ``arm_supported`` True.
+
+        Args:
+            arm_supported: The operator's word, and that this is the second request.
+            go_on: Called before the bus is reopened and before the power is cut; raises to end
+                it there, with the power as it is.
         """
 
     def faults(self) -> tuple[str, ...]:

@@ -150,9 +150,9 @@ class SeveralArms:
                 self._out.add(name)
         return took
 
-    def clear_faults(self, *, arm_supported: bool) -> Reply:
+    def clear_faults(self, *, arm_supported: bool, go_on: Callable[[], None] = always) -> Reply:
         """Clear the faults of every arm that has one."""
-        replies = {name: arm.clear_faults(arm_supported=arm_supported)
+        replies = {name: arm.clear_faults(arm_supported=arm_supported, go_on=go_on)
                    for name, arm in self._arms.items() if arm.faults()}
         refused = {name: reply for name, reply in replies.items() if not reply.accepted}
         told = refused or replies

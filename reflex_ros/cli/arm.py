@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from reflex_ros.cli._graph import add_graph_options, use_graph_options
 
@@ -29,7 +30,11 @@ def run(options: argparse.Namespace) -> int:
             print(operator.status())
             return 0
         bridge = operator.bridge
-        reply = (bridge.recover(arm_supported=options.arm_supported)
+        reply = (operator.recover(_say, arm_supported=options.arm_supported)
                  if options.action == 'recover' else getattr(bridge, options.action)())
     print(f'{"accepted" if reply.accepted else "refused"}: {reply.reason}')
     return 0 if reply.accepted else 3
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
@@ -9,13 +10,17 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rclpy.executors import SingleThreadedExecutor
 
+from reflex_ros.arm.protocol import recovery_ns
+from reflex_ros.core.clock import S, SystemClock
 from reflex_ros.core.errors import StaleError
 from reflex_ros.core.types import Reply
 from reflex_ros.ros.convert import reply_from_msg
 from reflex_ros.ros.qos import SERVICES, load_type
 
-RECOVER_S = 20.0
-"""A bus that is reopened, a check and joints that are powered one by one end before."""
+RECOVER_S = recovery_ns(1) / S
+"""Longest that a bridge with one arm takes to answer ``recover``."""
+SLICE_S = 1.0
+"""Between two signs that a call still waits for its answer."""
 _TRANSITIONS = MappingProxyType(
     {
         'configure': Transition.TRANSITION_CONFIGURE,
@@ -43,7 +48,7 @@ class Caller:
 
     def call(
         self, service: str, kind: Any, request: Any, *, timeout_s: float | None = None,
-        answer_s: float | None = None,
+        answer_s: float | None = None, waiting: Callable[[float], None] | None = None,
     ) -> Any:
         """Return the answer. Blocks.
 
@@ -51,6 +56,7 @@ class Caller:
             service: Name. ``kind``: type. ``request``: of that type.
             timeout_s: Longest wait for the service and again for its answer, s; None as made.
             answer_s: Longest wait for the answer alone, s.
+            waiting: Called with the s waited so far, once a second until the answer is there.
 
         Raises:
             StaleError: The service is not there, or does not answer in time.
@@ -65,7 +71,7 @@ class Caller:
         executor = SingleThreadedExecutor(context=self._node.context)
         executor.add_node(self._node)
         try:
-            executor.spin_until_future_complete(future, timeout_sec=answer_s or limit)
+            _wait(executor, future, answer_s or limit, waiting)
         finally:
             executor.remove_node(self._node)
             executor.shutdown()
@@ -105,14 +111,23 @@ class BridgeClient:
         """Let the arm move again."""
         return self._ask('resume')
 
-    def recover(self, *, arm_supported: bool) -> Reply:
-        """Clear the arm's faults, check and power it; takes seconds."""
-        return self._ask('recover', answer_s=RECOVER_S, arm_supported=arm_supported)
+    def recover(self, *, arm_supported: bool, answer_s: float = RECOVER_S,
+                waiting: Callable[[float], None] | None = None) -> Reply:
+        """Clear the arm's faults, check and power it; takes seconds.
 
-    def _ask(self, name: str, *, answer_s: float | None = None, **fields: Any) -> Reply:
+        Args:
+            arm_supported: The operator's word.
+            answer_s: Longest wait for the answer, s. ``waiting``: as for ``Caller.call``.
+        """
+        return self._ask('recover', answer_s=answer_s, waiting=waiting,
+                         arm_supported=arm_supported)
+
+    def _ask(self, name: str, *, answer_s: float | None = None,
+             waiting: Callable[[float], None] | None = None, **fields: Any) -> Reply:
         kind = load_type(SERVICES[name])
         return reply_from_msg(self._caller.call(
-            self._prefix + name, kind, kind.Request(**fields), answer_s=answer_s))
+            self._prefix + name, kind, kind.Request(**fields), answer_s=answer_s,
+            waiting=waiting))
 
 
 class LifecycleClient:
@@ -143,6 +158,16 @@ class LifecycleClient:
         service = f'{self._node}/change_state'
         answer = self._caller.call(service, ChangeState, request, timeout_s=timeout_s)
         return bool(answer.success)
+
+
+def _wait(executor: Any, future: Any, limit_s: float,
+          waiting: Callable[[float], None] | None) -> None:
+    clock = SystemClock()
+    begin_ns = clock.mono_ns()
+    while not future.done() and (waited_s := (clock.mono_ns() - begin_ns) / S) < limit_s:
+        if waiting is not None and waited_s >= SLICE_S:
+            waiting(waited_s)
+        executor.spin_until_future_complete(future, timeout_sec=min(SLICE_S, limit_s - waited_s))
 
 
 def _silent(service: str, what: str, limit_s: float) -> StaleError:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 from rclpy.executors import SingleThreadedExecutor
 from std_srvs.srv import Trigger
 
+from reflex_ros.arm.protocol import recovery_ns
 from reflex_ros.core.clock import MS, S, SystemClock
 from reflex_ros.core.errors import StaleError
 from reflex_ros.core.param_table import BRIDGE, RECORDER
@@ -73,6 +74,38 @@ class Operator:
                 f'no plan: got nothing from controller_bridge, expected one within '
                 f'{self._timeout_s:g} s. Check namespace and ROS_DOMAIN_ID.')
         return got[-1]
+
+    def recover(self, say: Callable[[str], None], *, arm_supported: bool) -> Reply:
+        """Recover the arm and tell meanwhile how far it is. Blocks as long as the bridge may need.
+
+        Args:
+            say: Takes a line once a second until the answer is there.
+            arm_supported: The operator's word.
+
+        Raises:
+            StaleError: The bridge is not there or does not answer.
+        """
+        plans: list[Plan] = []
+        with suppress(StaleError):  # the service itself says that the bridge is not there
+            plans.append(self.plan())
+        limit_s = recovery_ns(len(plans[-1].joint_names) if plans else 0) / S
+        source = topic('plan')
+        subscription = self._node.create_subscription(
+            source.message, source.name, lambda msg: plans.append(plan_from_msg(msg)), source.qos)
+
+        def waiting(waited_s: float) -> None:
+            state = f'the arm is {plans[-1].arm_state.value}' if plans else 'no plan heard'
+            del plans[:-1]
+            say(f'recovering for {waited_s:.0f} s of at most {limit_s:.0f}: {state}')
+
+        try:
+            return self.bridge.recover(
+                arm_supported=arm_supported, answer_s=limit_s, waiting=waiting)
+        except KeyboardInterrupt:
+            say('The recovery goes on without you. `reflex-ros arm hold` ends it.')
+            raise
+        finally:
+            self._node.destroy_subscription(subscription)
 
     def diagnoses(self) -> dict[str, tuple[Level, str]]:
         """Return level and words of each part of the bridge; {} if it says nothing. Blocks."""

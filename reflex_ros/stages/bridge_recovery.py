@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from reflex_ros.arm.protocol import recovery_ns
 from reflex_ros.arm.states import ArmEvent
 from reflex_ros.core.clock import S
 from reflex_ros.core.errors import ArmError, ReflexError
@@ -16,16 +17,14 @@ if TYPE_CHECKING:
     from reflex_ros.arm.states import StateMachine
     from reflex_ros.core.types import FloatArray
 
-LONGEST_NS = 30 * S
-"""Clearing, checking and enabling together end before, whatever the arm does."""
-
 
 class Recovery:
     """Clears faults, checks and enables, one recovery at a time; may run beside everything else.
 
     From its start until it has fired ``enable`` the state of the arm is one in which the tick
     sends nothing, so no two threads ever send at once. A stop or a hold ends it before the next
-    joint gets its power.
+    joint gets its power, before the bus is reopened and before a reset cuts the power; whoever
+    asks for the reset again is told of it first once more.
 
     Args:
         arm: The arm. ``states``: its state.
@@ -80,10 +79,11 @@ class Recovery:
         Raises:
             ArmError: It does not end.
         """
-        if not self._busy.acquire(timeout=LONGEST_NS / S):
+        longest_s = recovery_ns(len(self._arm.names)) / S
+        if not self._busy.acquire(timeout=longest_s):
             raise ArmError(
-                f'recovery: got one that does not end, expected an end within {LONGEST_NS / S:g} '
-                's. Support the arm and restart the bridge.', code='arm')
+                f'recovery: got one that does not end, expected an end within {longest_s:g} s. '
+                'Support the arm and restart the bridge.', code='arm')
         self._busy.release()
 
     def _refusal(self, arm_supported: bool) -> Reply | None:
@@ -97,15 +97,16 @@ class Recovery:
         return None
 
     def _recover(self) -> Reply:
-        reply = self._clear()
-        if not reply.accepted:
-            return reply
         try:
+            reply = self._clear()
+            if not reply.accepted:
+                return reply
             self._go_on()
             self._states.fire(ArmEvent.RECOVER)
             self._check()
             self._seed(self._arm.enable(go_on=self._go_on))
         except ReflexError as error:
+            self._told = frozenset()
             if self._states.allows(ArmEvent.FAULT):
                 self._states.fire(ArmEvent.FAULT, str(error))
             return Reply(False, str(error))
@@ -115,7 +116,7 @@ class Recovery:
     def _clear(self) -> Reply:
         """Clear the faults; the arm may be reset for one that was in force at a refusal."""
         reply = self._arm.clear_faults(
-            arm_supported=bool(self._told.intersection(self._arm.faults())))
+            arm_supported=bool(self._told.intersection(self._arm.faults())), go_on=self._go_on)
         self._told = frozenset(() if reply.accepted else self._arm.faults())
         return reply
 

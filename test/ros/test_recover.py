@@ -9,12 +9,16 @@ import pytest
 
 pytest.importorskip('reflex_msgs.msg._plan', reason='reflex_msgs is not built: run make setup')
 from rclpy.lifecycle import TransitionCallbackReturn
+from rclpy.node import Node
 from reflex_msgs.srv import Hold, Recover
 
 from reflex_ros.arm.direct import DirectArm
+from reflex_ros.arm.protocol import recovery_ns
 from reflex_ros.core.limits import piper_limits
 from reflex_ros.core.types import ArmState
 from reflex_ros.nodes import bridge_services
+from reflex_ros.ros import client
+from reflex_ros.ros.operator import Operator
 
 pytestmark = pytest.mark.ros
 HOME = np.array([0.0, 1.0, -1.0, 0.0, 0.5, 0.0, 0.02])
@@ -135,3 +139,49 @@ def test_an_error_that_nobody_raises_on_purpose_ends_the_executor(faulted, monke
     answer = faulted.recover.call_async(Recover.Request(arm_supported=True))
     with pytest.raises(ZeroDivisionError):
         faulted.spin(answer.done)
+
+
+def recovered_from_outside(rig, say):
+    """Let an operator's command line recover the arm; return its answer or its error."""
+    operator, found = Operator(timeout_s=20.0), []
+    operator._node = Node('command_line')
+    caller = client.Caller(operator._node, timeout_s=20.0)
+    operator.bridge = client.BridgeClient(caller)
+
+    def ask():
+        try:
+            found.append(operator.recover(say, arm_supported=True))
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert rig.spin(lambda: found, 20.0)
+    thread.join()
+    caller.close()
+    operator._node.destroy_node()
+    return found[0]
+
+
+def test_the_command_line_says_how_far_it_is_until_the_answer_comes(faulted, monkeypatch):
+    monkeypatch.setattr(client, 'SLICE_S', 0.1)
+    lines = []
+
+    def say(text):
+        lines.append(text)
+        if len(lines) == 3:
+            faulted.arm.may_go_on.set()
+
+    reply = recovered_from_outside(faulted, say)
+    assert reply.accepted and len(lines) >= 3
+    assert 'of at most 60: the arm is faulted' in lines[0]
+
+
+def test_a_command_line_that_gives_up_too_early_can_fail(faulted, monkeypatch):
+    monkeypatch.setattr('reflex_ros.ros.operator.recovery_ns', lambda joints: 300_000_000)
+    error = recovered_from_outside(faulted, lambda text: None)
+    assert 'no answer' in str(error) and 'within 0.3 s' in str(error)
+
+
+def test_two_arms_are_waited_for_twice_as_long():
+    assert recovery_ns(14) == 2 * recovery_ns(7) == 2 * recovery_ns(0)

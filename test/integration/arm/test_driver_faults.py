@@ -191,6 +191,19 @@ def test_power_is_cut_only_for_faults_that_a_reset_was_offered_for_can_fail(driv
     assert resets(server)
 
 
+def test_a_hold_while_the_errors_are_cleared_keeps_the_power(driver, server, wait):
+    server.inject(Fault(Kind.ESTOP))
+    wait(lambda: 'arm_estop' in driver.faults())
+    assert not driver.clear_faults(arm_supported=True).accepted, 'only offers it'
+
+    def held():
+        raise ArmError('got a hold, expected none', code='recovery_ended')
+
+    assert refusal(lambda: driver.clear_faults(arm_supported=True, go_on=held)) == 'recovery_ended'
+    time.sleep(0.1)
+    assert not resets(server) and all(driver.feedback().enabled[:6])
+
+
 def powered(server):
     """Return the joints that were asked to take power, in order."""
     return [data[0] for can_id, data in server.commands if can_id == 0x471]

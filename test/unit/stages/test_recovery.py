@@ -26,10 +26,10 @@ class Slow:
             self._note(name)
         clear = self.arm.clear_faults
 
-        def slowly(*, arm_supported):
+        def slowly(**kwargs):
             self.entered.set()
             assert self.may_go_on.wait(WAIT_S)
-            reply = clear(arm_supported=arm_supported)
+            reply = clear(**kwargs)
             self.calls.append(('cleared', threading.current_thread().name))
             return reply
 
@@ -113,6 +113,44 @@ def test_a_hold_or_a_stop_during_a_recovery_ends_it_can_fail(slow, monkeypatch):
     monkeypatch.setattr(bridge_recovery.Recovery, '_go_on', lambda self: None)
     reply, calls = ended(slow, 'hold')
     assert reply.accepted and calls == ['cleared', 'check', 'enable']
+
+
+class Resettable:
+    """An arm whose fault only a reset clears; a hold may come while it tries the gentle way."""
+
+    def __init__(self, slow, *, held_in_it):
+        self.slow, self.held_in_it, self.asked, self.resets = slow, held_in_it, [], 0
+        slow.arm.clear_faults = self.clear
+        slow.may_go_on.set()
+
+    def clear(self, *, arm_supported, go_on):
+        self.asked.append(arm_supported)
+        if self.held_in_it and len(self.asked) == 2:
+            assert self.slow.bridge.hold(self.slow.rig.now)[0].accepted
+        if not arm_supported:
+            return Reply(False, 'A reset cuts the power and the arm falls.')
+        go_on()
+        self.resets += 1
+        self.slow.arm.inject_faults(())
+        return Reply(True, 'reset')
+
+
+def test_a_hold_at_the_second_request_keeps_the_power_and_the_reset_is_offered_anew(slow):
+    arm = Resettable(slow, held_in_it=True)
+    recover = slow.bridge.recover
+    assert 'the arm falls' in recover(arm_supported=True).reason
+    held = recover(arm_supported=True)
+    assert held.reason.startswith('Recovery: got a hold, expected none') and arm.resets == 0
+    assert slow.bridge.states.state is ArmState.FAULTED
+    assert 'the arm falls' in recover(arm_supported=True).reason, 'told first once more'
+    assert recover(arm_supported=True).accepted
+    assert arm.resets == 1 and arm.asked == [False, True, False, True]
+
+
+def test_a_hold_at_the_second_request_can_fail(slow):
+    arm = Resettable(slow, held_in_it=False)
+    assert not slow.bridge.recover(arm_supported=True).accepted
+    assert slow.bridge.recover(arm_supported=True).accepted and arm.resets == 1
 
 
 @pytest.mark.parametrize('at', ['check', 'enable'])
@@ -202,7 +240,7 @@ def test_a_stopping_bridge_begins_no_recovery(slow):
 
 
 def test_a_recovery_that_does_not_end_is_named(slow, monkeypatch):
-    monkeypatch.setattr(bridge_recovery, 'LONGEST_NS', 10_000_000)
+    monkeypatch.setattr(bridge_recovery, 'recovery_ns', lambda joints: 10_000_000)
     slow.begin()
     with pytest.raises(ArmError, match='recovery: got one that does not end'):
         slow.bridge.close(slow.rig.now)
