@@ -35,7 +35,8 @@ OPEN_ATTEMPTS = 3
 _SLICE_S = 0.05
 _PAUSE_NS = 10 * MS
 _INSTANT_NS = MS
-_EMPTY_READS = 20
+_EMPTY_READS = 100
+"""More than a message has characters: one that arrives piece by piece is no closed connection."""
 
 # python-can takes host and port from one dictionary of the process; two drivers must not mix them.
 _CAN_RC_LOCK = threading.Lock()
