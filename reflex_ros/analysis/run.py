@@ -7,9 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from reflex_ros.analysis.collect import (
     IMAGES,
     Recorded,
@@ -22,6 +19,7 @@ from reflex_ros.bag import values
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError, ReflexError
+from reflex_ros.core.grid import plausible, usual_period_ns
 from reflex_ros.core.ledger import LedgerReader, RecordArray, to_records
 from reflex_ros.core.types import JOINT_NAMES, ByteArray, ChunkTrace, SimEvent, StallEvent
 
@@ -154,9 +152,10 @@ def _from_bag(path: Path, recorded: Recorded, sources: tuple[Source, ...],
     ticks = sorted(recorded.ticks, key=lambda tick: tick.index)
     if not ticks:
         raise ConfigError(_no_ticks(path, recorded))
-    period_ns = _period(ticks)
+    period_ns = usual_period_ns([t.index for t in ticks], [t.due_ns for t in ticks],
+                                DEFAULT_PERIOD_NS)
     records = to_records(ticks)
-    fits = _fits(records, period_ns)
+    fits = plausible([t.index for t in ticks], [t.due_ns for t in ticks], period_ns)
     notes = _lacking(recorded, sources)
     if not fits.all():
         notes.append(f'{int((~fits).sum())} of {len(fits)} ticks are left out: their instants do '
@@ -164,14 +163,6 @@ def _from_bag(path: Path, recorded: Recorded, sources: tuple[Source, ...],
     return RecordedRun(
         path, records[fits], period_ns, 'bag', JOINT_NAMES, *_by_stamp(recorded), recorded,
         settings, tuple(notes), sources, strip)
-
-
-def _fits(records: RecordArray, period_ns: int) -> npt.NDArray[np.bool_]:
-    """Return which ticks lie on the grid that most of them make; a damaged one may not."""
-    start_ns = records['due_ns'] - records['index'].astype(np.int64) * period_ns
-    usual_ns = np.sort(start_ns)[len(start_ns) // 2]
-    away_ns = start_ns - usual_ns
-    return np.asarray((away_ns >= -period_ns) & (away_ns <= period_ns))
 
 
 def _no_ticks(path: Path, recorded: Recorded) -> str:
@@ -189,16 +180,6 @@ def _no_ticks(path: Path, recorded: Recorded) -> str:
         f'reflex_ros writes it. Give the bag or the folder of a run.'
         + (f' Noted: {notes:.400}' if notes else '')
     )
-
-
-def _period(ticks: list[Any]) -> int:
-    """Return the period: the usual distance of neighbours, which lost ticks do not change."""
-    index = np.array([tick.index for tick in ticks], np.int64)
-    due = np.array([tick.due_ns for tick in ticks], np.int64)
-    steps = np.diff(index)
-    periods = np.diff(due)[steps > 0] / steps[steps > 0]
-    good = periods[periods > 0]
-    return round(float(np.median(good))) if len(good) else DEFAULT_PERIOD_NS
 
 
 def _by_stamp(recorded: Recorded) -> tuple[tuple[ChunkTrace, ...], tuple[StallEvent, ...]]:

@@ -84,7 +84,7 @@ def replay(spec: ReplaySpec, *, source: Source | None = None,
         assumed=tuple(s for s in run.latencies.assumed if s in _used_stages(log)),
         dropped=run.drops.dropped, duration_s=(recorded.stop_ns - recorded.start_ns) / S,
         cpu_s=cpu_s, content='' if output is None else content_hash(output.bags[0]),
-        parameters=params,
+        parameters=params, left_out=recorded.notes,
     )
     if output is not None:
         write_params(output.params, source.parameters)

@@ -43,6 +43,7 @@ class Replayed:
         cpu_s: CPU time of the replay itself, without loading the policy.
         content: Hash of the output, '' without one.
         parameters: What it ran with, by name.
+        left_out: What of the bag was left out because it is damaged, in words.
     """
 
     recorded: Figures
@@ -54,6 +55,7 @@ class Replayed:
     cpu_s: float
     content: str
     parameters: dict[str, Value]
+    left_out: tuple[str, ...] = ()
 
 
 def figures_of(ticks: Any, traces: Sequence[ChunkTrace], events: Sequence[SimEvent],
@@ -77,7 +79,7 @@ def as_json(done: Replayed, recorded: Recorded) -> dict[str, Any]:
         'mode': done.parameters['chunk.mode'], 'policy': done.parameters['policy.name'],
         'content': done.content, 'duration_s': round(done.duration_s, 3),
         'cpu_s': round(done.cpu_s, 3), 'assumed_stages': list(done.assumed),
-        'dropped_frames': done.dropped,
+        'dropped_frames': done.dropped, 'left_out': list(done.left_out),
         'recorded': dict(flat_figures(done.recorded)),
         'replayed': dict(flat_figures(done.replayed)),
     }
@@ -123,3 +125,5 @@ def format_figures(done: Replayed, line: Callable[[str], None] = print) -> None:
     for camera, frames in done.dropped.items():
         if frames:
             line(f'  {frames} frames of camera {camera} were dropped')
+    for text in done.left_out:
+        line(f'  damaged: {text}')

@@ -76,8 +76,8 @@ def find_bag(source: Path) -> Path:
     folder = source if (source / METADATA).is_file() or not bags else bags[0]
     if folder.is_dir() and needs_repair(folder):
         raise ConfigError(
-            f'bag {folder} is incomplete: got no {METADATA}, expected a closed bag. '
-            f'Run reflex-ros repair {folder}.'
+            f'bag {folder} is incomplete: got no {METADATA} or a file without an end, expected a '
+            f'closed bag. Run reflex-ros repair {folder}.'
         )
     if folder != source and len(bags) > 1:
         raise ConfigError(

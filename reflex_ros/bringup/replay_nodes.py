@@ -48,6 +48,8 @@ def replay_nodes(spec: ReplaySpec) -> int:
             f'replay through the nodes: got an obedient arm (mode '
             f'{source.values["chunk.mode"]}), expected the recorded one. Add --virtual.'
         )
+    for text in source.recorded.notes:
+        print(f'damaged: {text}')
     folder = RunFolder(spec.output.resolve())
     parameters = node_parameters(source, folder, port=free_tcp_port())
     folder.path.mkdir(parents=True)

@@ -16,7 +16,8 @@ import numpy as np
 from reflex_ros.bag import values
 from reflex_ros.bag.read import BagMessage, BagReader
 from reflex_ros.core.clock import S
-from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.errors import ConfigError, LayoutError
+from reflex_ros.core.grid import plausible, usual_period_ns
 from reflex_ros.core.types import JOINT_NAMES, FloatArray
 from reflex_ros.stages.replay_costs import (
     TRANSPORT,
@@ -32,6 +33,10 @@ T = TypeVar('T')
 
 SAME_CLOCK_NS = 10 * S
 """A stage that began further from its observation ran on another machine's clock."""
+FAR_NS = 10 * S
+"""A stamp so far from where the others say it should be was damaged."""
+ENDLESS_NS = 600 * S
+"""No stage of a run that went on took so long."""
 POLICY_STAGES = frozenset({'stage_copy', 'denoise', 'decode'})
 _IMAGES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
 _UNTIMED = ('delay_pad',)
@@ -73,6 +78,7 @@ class Recorded:
         instructions: (axis, text), oldest first.
         cameras: Topic of each camera that has images.
         has_truth: Whether the simulator's true state was recorded.
+        notes: What was left out because it is damaged, in words.
     """
 
     folder: Path
@@ -88,6 +94,7 @@ class Recorded:
     instructions: tuple[tuple[int, str], ...]
     cameras: Mapping[str, str]
     has_truth: bool
+    notes: tuple[str, ...] = ()
 
     def events(self, reader: BagReader) -> Iterator[BagMessage]:
         """Yield images, true states and ``/clock`` from the start on, in order of receipt."""
@@ -114,26 +121,26 @@ def read_recorded(folder: Path | str, *, cameras: Mapping[str, str] | None = Non
     with BagReader(folder) as reader:
         prefix = _prefix(reader)
         has_clock = '/clock' in reader.topics and reader.topics['/clock'].messages > 0
-        received, ticks = _decoded(reader, f'{prefix}/control_tick', values.control_tick)
-        _, traces = _decoded(reader, f'{prefix}/chunk_trace', values.chunk_trace)
+        notes: list[str] = []
+        received, ticks = _decoded(reader, f'{prefix}/control_tick', values.control_tick, notes)
+        _, traces = _decoded(reader, f'{prefix}/chunk_trace', values.chunk_trace, notes)
         if not ticks:
             raise _foreign(reader.folder, 'no control_tick')
-        stamps = received if has_clock else [tick.stamp_ns for tick in ticks]
-        pairs = sorted(zip(ticks, stamps, strict=True), key=lambda pair: pair[0].index)
-        ticks, stamps = [tick for tick, _ in pairs], [stamp for _, stamp in pairs]
+        ticks, stamps, period_ns = _on_grid(ticks, received, notes, is_received=has_clock)
         offset_ns = _median([s - tick.due_ns for s, tick in zip(stamps, ticks, strict=True)])
         start_ns = ticks[0].due_ns + offset_ns
-        period_ns = _period(ticks)
         return Recorded(
             folder=reader.folder, prefix=prefix, start_ns=start_ns,
             stop_ns=ticks[-1].due_ns + offset_ns + period_ns,
             start_stamp_ns=ticks[0].stamp_ns, uses_sim_time=has_clock,
             ticks=tuple(ticks), traces=tuple(traces),
-            states=_states(reader, prefix, ticks, stamps, is_received=has_clock),
-            samples=_samples(reader, prefix, traces, offset_ns, is_clock_simulated=has_clock),
-            instructions=_instructions(reader, prefix, is_received=has_clock),
+            states=_states(reader, prefix, ticks, stamps, notes, is_received=has_clock),
+            samples=_samples(reader, prefix, traces, offset_ns, notes,
+                             is_clock_simulated=has_clock),
+            instructions=_instructions(reader, prefix, notes, is_received=has_clock),
             cameras=_cameras(reader, prefix, cameras),
             has_truth=_has(reader, f'{prefix}/sim_truth'),
+            notes=tuple(dict.fromkeys(notes)),
         )
 
 
@@ -155,35 +162,94 @@ def _has(reader: BagReader, name: str) -> bool:
     return name in reader.topics and reader.topics[name].messages > 0
 
 
-def _decoded(reader: BagReader, name: str,
-             decode: Callable[[Any], T]) -> tuple[list[int], list[T]]:
+def _values(reader: BagReader, name: str, notes: list[str]) -> Iterator[tuple[int, Any]]:
+    """Yield (receipt, message) of a topic, less what cannot be decoded; notes how many."""
+    lost = 0
+    for message in reader.messages(name):
+        try:
+            value = reader.decode(message)
+        except LayoutError:
+            lost += 1
+            continue
+        yield message.stamp_ns, value
+    if lost:
+        notes.append(f'{name}: {lost} messages are left out: they cannot be decoded')
+
+
+def _decoded(reader: BagReader, name: str, decode: Callable[[Any], T],
+             notes: list[str]) -> tuple[list[int], list[T]]:
+    stamps: list[int] = []
+    found: list[T] = []
     if not _has(reader, name):
-        return [], []
-    found = [(stamp_ns, decode(message)) for _, stamp_ns, message in reader.values(name)]
-    return [stamp_ns for stamp_ns, _ in found], [value for _, value in found]
+        return stamps, found
+    errors: list[Exception] = []
+    for stamp_ns, message in _values(reader, name, notes):
+        try:
+            found.append(decode(message))
+            stamps.append(stamp_ns)
+        except (LayoutError, ValueError, OverflowError) as error:
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
+    if errors:
+        notes.append(f'{name}: {len(errors)} messages are left out: {errors[0]}')
+    return stamps, found
+
+
+def _on_grid(ticks: list[ControlTick], received: list[int], notes: list[str], *,
+             is_received: bool) -> tuple[list[ControlTick], list[int], int]:
+    """Return the ticks that can be true, when each was on the axis, and their period."""
+    stamps = received if is_received else [tick.stamp_ns for tick in ticks]
+    order = sorted(range(len(ticks)), key=lambda at: ticks[at].index)
+    index, due = [ticks[at].index for at in order], [ticks[at].due_ns for at in order]
+    period_ns = usual_period_ns(index, due, 0)
+    fits = plausible(index, due, period_ns)
+    offset_ns = _median([stamps[at] - ticks[at].due_ns for at, fit in zip(order, fits, strict=True)
+                         if fit] or [0])
+    near = [bool(fit) and abs(stamps[at] - ticks[at].due_ns - offset_ns) < FAR_NS
+            for at, fit in zip(order, fits, strict=True)]
+    if not all(near):
+        notes.append(f'control_tick: {near.count(False)} of {len(near)} ticks are left out: their '
+                     'instants do not fit their indices, or lie far from all others')
+    kept = [at for at, is_near in zip(order, near, strict=True) if is_near]
+    return [ticks[at] for at in kept], [stamps[at] for at in kept], period_ns
+
+
+def _near(name: str, rows: list[tuple[int, int, Any]],
+          notes: list[str]) -> list[tuple[int, Any]]:
+    """Return (stamp, value) of rows (stamp, receipt, value) whose stamp can be true."""
+    usual_ns = _median([stamp - received for stamp, received, _ in rows] or [0])
+    kept = [(stamp, value) for stamp, received, value in rows
+            if abs(stamp - received - usual_ns) < FAR_NS]
+    if len(kept) < len(rows):
+        notes.append(f'{name}: {len(rows) - len(kept)} messages are left out: their stamps lie '
+                     'far from their receipt')
+    return kept
 
 
 def _median(numbers: list[int]) -> int:
     return sorted(numbers)[len(numbers) // 2]
 
 
-def _period(ticks: list[ControlTick]) -> int:
-    steps = ticks[-1].index - ticks[0].index
-    return round((ticks[-1].due_ns - ticks[0].due_ns) / steps) if steps else 0
-
-
-def _states(reader: BagReader, prefix: str, ticks: list[ControlTick], stamps: Any, *,
-            is_received: bool) -> States:
+def _states(reader: BagReader, prefix: str, ticks: list[ControlTick], stamps: Any,
+            notes: list[str], *, is_received: bool) -> States:
     name = f'{prefix}/joint_states'
     rows: list[tuple[int, Any, Any]] = []
     if _has(reader, name):
-        for _, received_ns, msg in reader.values(name):
-            at_ns = received_ns if is_received else values.stamp_of(msg.header.stamp)
-            rows.append((at_ns, _by_name(msg, 'position'), _by_name(msg, 'velocity')))
+        found = [
+            (received_ns if is_received else values.stamp_of(msg.header.stamp), received_ns,
+             (_by_name(msg, 'position'), _by_name(msg, 'velocity')))
+            for received_ns, msg in _values(reader, name, notes)
+        ]
+        rows = [(at_ns, *both) for at_ns, both in _near(name, found, notes)]
     else:
         rows = [(s, t.measured, None) for s, t in zip(stamps, ticks, strict=True)]
-    rows = [row for row in rows if row[1] is not None and len(row[1]) and (
+    whole = [row for row in rows if row[1] is not None and len(row[1]) and (
         np.isfinite(row[1]).all())]
+    if len(whole) < len(rows) and _has(reader, name):
+        notes.append(f'{name}: {len(rows) - len(whole)} states are left out: they do not have a '
+                     'finite position of each joint')
+    rows = whole
     newest = np.maximum.accumulate([0, *(row[0] for row in rows)])
     rows = [row for row, before in zip(rows, newest[:-1], strict=True) if row[0] > before]
     if not rows:
@@ -216,10 +282,11 @@ def _note(found: dict[str, dict[int, int]], name: str, sent_ns: int, received_ns
         found.setdefault(name, {})[sent_ns] = received_ns - sent_ns
 
 
-def _samples(reader: BagReader, prefix: str, traces: list[ChunkTrace],
-             offset_ns: int, *, is_clock_simulated: bool) -> dict[str, Samples]:
+def _samples(reader: BagReader, prefix: str, traces: list[ChunkTrace], offset_ns: int,
+             notes: list[str], *, is_clock_simulated: bool) -> dict[str, Samples]:
     """Return durations by stage; encoder stages of unused blocks count as well."""
     found: dict[str, dict[int, int]] = {}
+    endless: list[str] = []
 
     def add(stages: tuple[StageTime, ...] | list[Any], observation_ns: int) -> None:
         for stage in stages:
@@ -228,51 +295,67 @@ def _samples(reader: BagReader, prefix: str, traces: list[ChunkTrace],
             at_ns = stage.start_ns + offset_ns
             if abs(at_ns - observation_ns) > SAME_CLOCK_NS:
                 at_ns = observation_ns
+            if stage.end_ns - stage.start_ns > ENDLESS_NS:
+                endless.append(stage.name)
+                continue
             found.setdefault(stage.name, {})[at_ns] = max(0, stage.end_ns - stage.start_ns)
 
     blocks = f'{prefix}/kv_block'
     if _has(reader, blocks):
-        for _, received_ns, msg in reader.values(blocks):
+        for received_ns, msg in _values(reader, blocks, notes):
             add(msg.stages, received_ns)
             if msg.stages and not is_clock_simulated:
                 sent_ns = int(msg.stages[-1].end_ns) + offset_ns
                 _note(found, TRANSPORT_BLOCK, sent_ns, received_ns)
     plans = f'{prefix}/plan'
     if _has(reader, plans) and not is_clock_simulated:
-        for _, received_ns, msg in reader.values(plans):
+        for received_ns, msg in _values(reader, plans, notes):
             _note(found, TRANSPORT_PLAN, values.stamp_of(msg.header.stamp), received_ns)
     for trace in traces:
         add(trace.stages, trace.accepted_ns + offset_ns)
         own = [stage.end_ns for stage in trace.stages if stage.name in (*POLICY_STAGES, *_UNTIMED)]
         if own and trace.accepted_ns:
             rest_ns = max(0, trace.accepted_ns - max(own))
+            if rest_ns > ENDLESS_NS:
+                endless.append(TRANSPORT)
+                continue
             found.setdefault(TRANSPORT, {})[max(own) + offset_ns] = rest_ns
+    notes += [f'{name}: {endless.count(name)} durations are left out: longer than '
+              f'{ENDLESS_NS // S} s' for name in sorted(set(endless))]
     return {
         name: Samples(tuple(sorted(calls)), tuple(calls[at] for at in sorted(calls)))
         for name, calls in found.items()
     }
 
 
-def _instructions(reader: BagReader, prefix: str, *,
+def _instructions(reader: BagReader, prefix: str, notes: list[str], *,
                   is_received: bool) -> tuple[tuple[int, str], ...]:
-    found: list[tuple[int, str]] = []
-    if _has(reader, f'{prefix}/task'):
-        for _, received_ns, msg in reader.values(f'{prefix}/task'):
+    name, found = f'{prefix}/task', []
+    if _has(reader, name):
+        for received_ns, msg in _values(reader, name, notes):
             at_ns = received_ns if is_received else values.stamp_of(msg.header.stamp)
-            if not found or found[-1][1] != msg.instruction:
-                found.append((at_ns, str(msg.instruction)))
-    return tuple(found)
+            found.append((at_ns, str(msg.instruction)))
+    return tuple(task for number, task in enumerate(found)
+                 if not number or found[number - 1][1] != task[1])
 
 
 def _cameras(reader: BagReader, prefix: str,
              named: Mapping[str, str] | None) -> dict[str, str]:
     if named is not None:
         full = {c: t if t.startswith('/') else f'{prefix}/{t}' for c, t in named.items()}
-        full = {c: t if _has(reader, t) else f'{t}/compressed' for c, t in full.items()}
+        full = {c: max((t, f'{t}/compressed'), key=lambda name: _count(reader, name))
+                for c, t in full.items()}
         return {c: t for c, t in full.items() if _has(reader, t)}
     start = f'{prefix}/camera/'
     found: dict[str, str] = {}
     for name, info in sorted(reader.topics.items()):
         if info.type in _IMAGES and info.messages and name.startswith(start):
-            found.setdefault(name[len(start):].split('/')[0], name)
+            # a few may be stored as they came beside the compressed ones
+            camera = name[len(start):].split('/')[0]
+            if camera not in found or info.messages > _count(reader, found[camera]):
+                found[camera] = name
     return found
+
+
+def _count(reader: BagReader, name: str) -> int:
+    return reader.topics[name].messages if name in reader.topics else 0
