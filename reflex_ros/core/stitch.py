@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from reflex_ros.core.types import FloatArray
 BLEND_NS = 60 * MS
 """Default length of a blend: long enough to remove the jerk, short enough not to lag."""
 
+_T = TypeVar('_T', float, FloatArray)
 _GRIPPER_RATE = 2.5
 """Largest ratio of velocity x duration to position at which the decay stays monotone."""
 
@@ -103,7 +105,7 @@ def blend(new: Path, *, offset: Setpoint, at_ns: int, duration_ns: int = BLEND_N
     return _Blended(new, without_overshoot(offset, duration_ns / S), curve, at_ns, duration_ns)
 
 
-def decay(u: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def decay(u: _T) -> tuple[_T, _T, _T]:
     """Return the quintic Hermite weights of value, slope and curvature at ``u`` = 0.
 
     At ``u`` = 1 all of them and their first two derivatives are zero.
@@ -111,7 +113,8 @@ def decay(u: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     Args:
         u: ``float64`` share of the blend that has passed, 0..1, any shape.
     """
-    rest = (1.0 - u) ** 3
+    left = 1.0 - u
+    rest = left * left * left  # as products: one instant and many give the same bits
     return rest * (1.0 + 3.0 * u + 6.0 * u * u), rest * u * (1.0 + 3.0 * u), rest * u * u / 2.0
 
 
@@ -154,11 +157,8 @@ class _Blended:
         duration_s = self._duration_ns / S
         p, v = self._offset.position, self._offset.velocity * duration_s
         c = self._curve * duration_s**2
+        value, slope, curve = decay(u)
         rest = (1.0 - u) ** 2
-        # Quintic Hermite: value, slope and curvature at u = 0, everything zero at u = 1.
-        value = rest * (1.0 - u) * (1.0 + 3.0 * u + 6.0 * u * u)
-        slope = rest * (1.0 - u) * u * (1.0 + 3.0 * u)
-        curve = rest * (1.0 - u) * u * u / 2.0
         value_rate = -30.0 * u * u * rest
         slope_rate = rest * (1.0 + 2.0 * u - 15.0 * u * u)
         curve_rate = rest * u * (1.0 - 2.5 * u)
@@ -172,5 +172,6 @@ class _Blended:
         duration_s = self._duration_ns / S
         u = np.clip((times_ns - self._at_ns) / self._duration_ns, 0.0, 1.0)[:, None]
         value, slope, curve = decay(u)
-        offset = self._offset.position * value + self._offset.velocity * (slope * duration_s)
-        return self._new.positions(times_ns) + offset + self._curve * (curve * duration_s**2)
+        p, v = self._offset.position, self._offset.velocity * duration_s
+        c = self._curve * duration_s**2
+        return self._new.positions(times_ns) + (p * value + v * slope + c * curve)

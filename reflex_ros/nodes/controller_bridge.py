@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ArmError, ReflexError
@@ -22,9 +22,6 @@ from reflex_ros.ros.spin import Stop, run_node
 from reflex_ros.stages.bridge import Bridge
 from reflex_ros.stages.build import bridge_config, has_ledger, make_driver, open_ledger
 from reflex_ros.stages.worker import TickLoop
-
-if TYPE_CHECKING:
-    from reflex_ros.core.clock import Instant
 
 
 class BridgeNode(ReflexNode):
@@ -67,7 +64,8 @@ class BridgeNode(ReflexNode):
         if ledger is not None:
             bridge.use_ledger(ledger)
         self._loop = TickLoop(
-            self._tick, period_ns=period_ns, clock=self.steady, failed=self._tick_failed,
+            lambda _, due_ns, index: self._tick(due_ns, index), period_ns=period_ns,
+            clock=self.steady, failed=self._tick_failed,
             start_ns=None if ledger is None else ledger.header.start_ns,
             first_index=0 if ledger is None else ledger.next_index,
         )
@@ -113,9 +111,9 @@ class BridgeNode(ReflexNode):
 
     # ---- loop, topics --------------------------------------------------------------------------
 
-    def _tick(self, began: Instant, due_ns: int, index: int) -> None:
-        del began  # who waits for the lock runs late
+    def _tick(self, due_ns: int, index: int) -> None:
         with self._lock:
+            # read behind the lock: who waits for it runs late
             outputs = self._bridge.step(self.steady.now(), due_ns, index)
         self._topics.publish(outputs)
         self._topics.publish_joint_state(self._bridge.reading, self._arm.names, clock=self.steady)

@@ -21,7 +21,8 @@ MAX_AHEAD_NS = 100_000_000
 MIN_STEP_NS, MAX_STEP_NS = 1_000_000, 1_000_000_000
 """A plan is published row by row: rows that are denser would fill the memory."""
 MAX_ID_JUMP = 2**32
-"""No restarted policy skips so many ids; a damaged one would leave none for the next chunk."""
+"""No restarted policy skips so many ids or begins so high; a damaged one would leave none for the
+next chunk."""
 MAX_POSITION = 6.3
 """No joint turns further (rad) and no gripper opens further (m)."""
 
@@ -97,7 +98,7 @@ def _identity(chunk: ActionChunk, at: Admission) -> tuple[RejectReason, str] | N
             f'Chunk id: got {chunk.chunk_id}, expected > {at.last_chunk_id}. '
             'Two policies publish, or a message was repeated.'
         )
-    if at.last_chunk_id and chunk.chunk_id - at.last_chunk_id > MAX_ID_JUMP:
+    if chunk.chunk_id - at.last_chunk_id > MAX_ID_JUMP:
         return RejectReason.MALFORMED, (
             f'Chunk id: got {chunk.chunk_id}, expected at most {at.last_chunk_id + MAX_ID_JUMP}. '
             'Two policies publish, or a message was damaged.'

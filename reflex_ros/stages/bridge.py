@@ -54,7 +54,7 @@ class Bridge:
         self._config = config
         self._clock = clock
         self.states = StateMachine(clock)
-        self._mover = Mover(arm, config, self.states)
+        self._mover = Mover(arm, config, self.states, clock=clock)
         self.follower = self._mover.follower
         self.nodes = NodeWatch()
         self._stalls = StallBook(period_ns=config.period_ns)
@@ -263,14 +263,18 @@ class Bridge:
         reading = self._readings.take(self._arm.feedback())
         faults = self._watch_arm(reading, now)
         is_late = 2 * (now.mono_ns - due_ns) > self._config.period_ns
-        motion = Motion()
+        motion, is_overdue = Motion(), False
         if may_send(self.states.state):
             self._watch_contact(reading, now)
         if may_send(self.states.state) and not is_late:
             motion = self._move(now, due_ns, reading)
+            is_overdue = self._mover.is_overdue
         elif self.states.state is ArmState.FAULTED and not is_late:
             motion = self._mover.brake_others(
                 due_ns, seen_after_ns=now.mono_ns - self._config.bounds.feedback_ns)
+            is_overdue = self._mover.is_overdue
+        if is_overdue:
+            now = self._clock.now()  # the record says how late it was in the end
         ticks = self._ticks.record(self._situation(faults), motion, reading, now=now,
                                    due_ns=due_ns, index=index)
         for tick in ticks:

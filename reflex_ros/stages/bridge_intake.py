@@ -102,11 +102,16 @@ class Intake:
     def _known_id(self, now_ns: int) -> int:
         """Return the id that a chunk must exceed, 0 if any will do.
 
-        It is the newest accepted one while a repeated chunk could still be executed. Later it was
-        a stray one, or its policy is gone: then ids count that rise among themselves.
+        It is the newest accepted one while a repeated chunk could still be executed, and a second
+        longer, so that of two slow policies only one is heard. Later it was a stray one, or its
+        policy is gone: then ids count that rise among themselves.
+
+        The price: a first chunk of a foreign policy, believed since nothing is known yet, keeps
+        lower ids out for that time; nothing tells which of the two is meant. The arm holds and
+        the cause says ``chunk_rejected``. A first id that no policy reaches is refused itself.
         """
-        is_known = now_ns - self._last_id_ns <= self.age_limit_ns + ID_MEMORY_NS
-        return self._last_id if is_known else self._refused_id
+        is_recent = now_ns - self._last_id_ns <= self.age_limit_ns + ID_MEMORY_NS
+        return self._last_id if self._last_id and is_recent else self._refused_id
 
     def _judge_seam(self, running: Running, next_due_ns: int) -> tuple[RejectReason, str]:
         position = self._mover.position

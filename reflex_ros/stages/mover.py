@@ -26,6 +26,7 @@ from reflex_ros.stages.tick import Motion
 
 if TYPE_CHECKING:
     from reflex_ros.arm.protocol import Arm
+    from reflex_ros.core.clock import Clock
     from reflex_ros.core.fit import Fit
     from reflex_ros.core.types import FloatArray
     from reflex_ros.stages.bridge_config import BridgeConfig
@@ -60,12 +61,16 @@ class Mover:
         arm: Gets the commands.
         config: Durations and limits.
         states: State of the arm; changed here when motion begins or ends.
+        clock: Read once more when a command is ready: whatever held this process up meanwhile, a
+            command goes out at its tick or not at all.
 
     Not thread-safe, but for ``seed`` while the arm may not be sent to.
     """
 
-    def __init__(self, arm: Arm, config: BridgeConfig, states: StateMachine) -> None:
+    def __init__(self, arm: Arm, config: BridgeConfig, states: StateMachine, *,
+                 clock: Clock) -> None:
         self._arm = arm
+        self._clock = clock
         self._config = config
         self._states = states
         self.follower = Follower(blend_ns=config.blend_ns,
@@ -73,6 +78,8 @@ class Mover:
         self._limiter: Limiter | None = None
         self.is_armed = False
         self._needs_ramp = self._must_rest = True
+        self.is_overdue = False
+        """Whether the command of the newest tick was ready too late: nothing was sent then."""
         self._ramp_start_ns = self._ramp_ticks = 0
         self._ramp_from: FloatArray | None = None
         self._yield_to: FloatArray | None = None
@@ -217,7 +224,7 @@ class Mover:
                 cameras show something new.
         """
         assert self._limiter is not None
-        self._ended = []
+        self._ended, self.is_overdue = [], False
         self._after_gap(due_ns)
         self._take_over(due_ns)
         active = self.follower.active
@@ -232,6 +239,8 @@ class Mover:
             self._ended += [(running, str(error)) for running in self.follower.drop()]
             return self._rest(due_ns)
         is_sent, failure = self._send(limited.position, due_ns)
+        if self.is_overdue:
+            return self._nothing()
         active.first_command_ns = active.first_command_ns or due_ns
         active.ticks += 1
         motion = Motion(active, setpoint.position, limited.position, limited.limited, is_sent)
@@ -244,6 +253,7 @@ class Mover:
             due_ns: The tick.
             seen_after_ns: Steady instant; an arm not heard of since gets nothing.
         """
+        self.is_overdue = False
         if self._limiter is None or not isinstance(self._arm, SeveralArms):
             return Motion()
         self._after_gap(due_ns)
@@ -251,7 +261,8 @@ class Mover:
         if self._limiter.is_stopped:
             return Motion()
         command = self._limiter.brake().position
-        if not self._arm.brake(command, seen_after_ns=seen_after_ns):
+        self.is_overdue = self._is_late(due_ns)
+        if self.is_overdue or not self._arm.brake(command, seen_after_ns=seen_after_ns):
             self._limiter.undo()
             return Motion()
         self._sent_ns, self._braked_by_fault = due_ns, self._limiter
@@ -291,6 +302,8 @@ class Mover:
             self._states.fire(ArmEvent.HOLD)
         limited = self._braked()
         is_sent, failure = self._send(limited.position, due_ns)
+        if self.is_overdue:
+            return self._nothing()
         motion = Motion(self.follower.active, limited.position, limited.position, (), is_sent)
         return Moved(motion, tuple(self._ended), failure)
 
@@ -351,6 +364,10 @@ class Mover:
         """Send the limiter's newest command; what is not sent was never commanded."""
         assert self._limiter is not None
         is_sent, failure = False, ''
+        self.is_overdue = self._is_late(due_ns)
+        if self.is_overdue:
+            self._limiter.undo()
+            return False, ''
         try:
             is_sent = self._arm.send(command)
         except ReflexError as error:
@@ -360,6 +377,13 @@ class Mover:
         else:
             self._limiter.undo()
         return is_sent, failure
+
+
+    def _is_late(self, due_ns: int) -> bool:
+        return 2 * (self._clock.mono_ns() - due_ns) > self._config.period_ns
+
+    def _nothing(self) -> Moved:
+        return Moved(Motion(), tuple(self._ended))
 
 
 def ramp(origin: FloatArray, target: Setpoint, share: float, duration_ns: int) -> Setpoint:

@@ -42,7 +42,8 @@ def lateness(owner, wait_ns):
         _arm=SimpleNamespace(names=()), _world=SimpleNamespace(advance=lambda mono_ns: None),
         _publish=lambda outputs: None, _topics=SimpleNamespace(
             publish=lambda outputs: None, publish_joint_state=lambda *args, **kwargs: None))
-    owner._tick(node, clock.now(), clock.mono_ns(), 0)
+    began = () if owner is BridgeNode else (clock.now(),)
+    owner._tick(node, *began, clock.mono_ns(), 0)
     return seen[0]
 
 

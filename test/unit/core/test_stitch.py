@@ -147,3 +147,27 @@ def test_an_offset_that_is_not_finite_is_refused(bad: float) -> None:
 def test_a_negative_duration_is_refused() -> None:
     with pytest.raises(ConfigError, match='duration_ns'):
         blend(random_path(0), offset=random_setpoint(0), at_ns=AT, duration_ns=-1)
+
+
+@given(seeds, durations)
+@settings(max_examples=40, deadline=None)
+def test_a_blend_can_start_with_the_old_acceleration_too(seed: int, duration_ns: int) -> None:
+    still = SetpointPath([AT], np.zeros((1, 7)))
+    bend = np.random.default_rng(seed).normal(0.0, 3.0, 7)
+    path = blend(still, offset=random_setpoint(seed), at_ns=AT, duration_ns=duration_ns,
+                 acceleration=bend)
+    without = blend(still, offset=random_setpoint(seed), at_ns=AT, duration_ns=duration_ns)
+    soon = AT + duration_ns // 10_000
+    gained = (path.at(soon).velocity - without.at(soon).velocity) / (duration_ns / 1e13)
+    np.testing.assert_allclose(gained, np.where(np.arange(7) < 6, bend, 0.0), rtol=0.01,
+                               atol=1e-6)
+    instants = AT + np.arange(0, duration_ns + 20 * MS, 7 * MS)
+    assert np.array_equal(path.positions(instants),
+                          np.array([path.at(int(t)).position for t in instants]))
+
+
+def test_a_blend_from_the_old_acceleration_can_fail() -> None:
+    """Without it the quintic starts with none."""
+    still = SetpointPath([AT], np.zeros((1, 7)))
+    path = blend(still, offset=Setpoint(np.full(7, 0.01), np.zeros(7)), at_ns=AT)
+    assert np.abs(path.at(AT + 6_000).velocity[:6] / 6e-6).max() < 0.1

@@ -105,8 +105,11 @@ def test_what_an_honest_chunk_may_reach_is_allowed(good):
     assert judge(good, AT)[0] is RejectReason.NONE
 
 
-def test_any_id_may_be_the_first():
-    assert judge(chunk(chunk_id=2**62), replace(AT, last_chunk_id=0))[0] is RejectReason.NONE
+@pytest.mark.parametrize(('first', 'reason'), [
+    (1, RejectReason.NONE), (MAX_ID_JUMP, RejectReason.NONE),
+    (MAX_ID_JUMP + 1, RejectReason.MALFORMED), (2**62, RejectReason.MALFORMED)])
+def test_the_first_id_is_one_that_a_policy_reaches(first, reason):
+    assert judge(chunk(chunk_id=first), replace(AT, last_chunk_id=0))[0] is reason
 
 
 def test_row_0_may_lie_as_far_ahead_as_an_observation_may_be_old():

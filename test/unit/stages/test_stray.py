@@ -44,10 +44,34 @@ def test_an_impossible_id_is_refused_with_words_and_the_next_chunk_is_taken(rig)
     assert reasons(r, 3) == [GOOD] * 3
 
 
-def recovers(r):
-    """Return how long good chunks were refused after a first one with an impossible id, s."""
+def test_an_impossible_first_id_costs_one_chunk(rig):
+    r = rig()
     r.tick()
-    assert offer(r, chunk_id=FAR) is GOOD, 'nothing is known yet'
+    assert offer(r, chunk_id=FAR) is REFUSED
+    assert reasons(r, 4) == [REFUSED, GOOD, GOOD, GOOD]
+
+
+def test_an_impossible_first_id_costs_one_chunk_can_fail(rig, monkeypatch):
+    """Believed, it keeps the good ones out for a second and a half."""
+    monkeypatch.setattr('reflex_ros.stages.admission.MAX_ID_JUMP', 2**64)
+    r = rig()
+    r.tick()
+    assert offer(r, chunk_id=FAR) is GOOD
+    assert reasons(r, 4) == [REFUSED] * 4
+
+
+def test_ids_that_go_on_above_the_largest_first_one_are_taken(rig):
+    """A policy that restarts after two months of one instruction begins there."""
+    r = rig()
+    r.tick()
+    r.chunks = 60 * 24 * 3600 * FIRST_ID_GAP
+    assert reasons(r, 4) == [REFUSED, GOOD, GOOD, GOOD]
+
+
+def recovers(r):
+    """Return how long good chunks were refused after a first one of a foreign policy, s."""
+    r.tick()
+    assert offer(r, chunk_id=10**6) is GOOD, 'nothing is known yet'
     found = reasons(r, 40)
     refused = found.count(REFUSED)
     assert found == [REFUSED] * refused + [GOOD] * (40 - refused)
