@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Replay the alternatives and print the advice."""
-    from reflex_ros.bringup.advise import advise, as_json, format_advice
+    from reflex_ros.bringup.advise import advise
+    from reflex_ros.bringup.advise_words import as_json, format_advice
     from reflex_ros.bringup.replay_input import ReplaySpec
     from reflex_ros.bringup.settings import parse_overrides
     from reflex_ros.core.files import write_text
