@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytest.importorskip('reflex_msgs.msg._plan', reason='reflex_msgs is not built: run make setup')
 
 from reflex_ros.core.clock import MS, ManualClock, S
+from reflex_ros.core.types import JOINT_NAMES, ArmFeedback
+from reflex_ros.nodes.bridge_topics import BridgeTopics
 from reflex_ros.nodes.controller_bridge import BridgeNode
 from reflex_ros.stages.inproc import InprocRun
 
@@ -60,3 +63,23 @@ def test_a_time_from_before_the_lock_is_seen_can_fail():
                 self._bridge.step(began, due_ns, index)
 
     assert lateness(Before, 300 * MS) == 0
+
+
+def stamp_of_a_reading(age_ns):
+    """Return stamp and time of the publication of a reading that was received before, ns."""
+    clock, sent = ManualClock(mono_ns=S, stamp_ns=700 * S), []
+    node = SimpleNamespace(advertise=lambda topic: SimpleNamespace(publish=sent.append))
+    topics = BridgeTopics(node, failed=sent.append)
+    zero = np.zeros(7)
+    reading = ArmFeedback(clock.mono_ns() - age_ns, zero, zero, zero, (True,) * 7, 1, 0)
+    topics.publish_joint_state(reading, JOINT_NAMES, clock=clock)
+    assert topics.close()
+    stamp = sent[0].header.stamp
+    return stamp.sec * S + stamp.nanosec, clock.stamp_ns()
+
+
+@pytest.mark.parametrize('age_ns', [0, 30 * MS])
+def test_a_joint_state_has_the_time_at_which_the_arm_said_it(age_ns):
+    """Not that of its publication: a reader would take old angles for new ones."""
+    stamp_ns, now_ns = stamp_of_a_reading(age_ns)
+    assert now_ns - stamp_ns == age_ns
