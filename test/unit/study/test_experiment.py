@@ -67,7 +67,8 @@ def test_what_is_there_is_not_run_again_and_a_torn_line_is(first, tmp_path, monk
     (tmp_path / 'results.jsonl').write_text(f'{lines[0]}\n{lines[1]}\n{lines[2][:40]}')
     ran = []
 
-    def once(job):
+    def once(job, *, is_traced):
+        assert not is_traced  # an oracle
         ran.append(job.cell.label)
         return json.loads(lines[2]), {'cell': job.key, 'seed': job.seed, 'wall_s': 0, 'cpu_s': 0}
 
