@@ -128,20 +128,57 @@ def only_allowed_frames(tmp_path_factory, only_this_host):
 
 def forbidden_frames(folder):
     """Return the frames in the taps under a folder that the driver must never send."""
-    from reflex_ros.arm.wire import Frame, is_forbidden
     from reflex_ros.sim.can_tap import read_tap
 
     found = []
     for path in sorted(folder.rglob('can_tap.bin')):
         kinds = {(int(r['can_id']), bytes(r['data'])) for r in read_tap(path)[1]
                  if int(r['can_id']) not in POSES}
-        found += [f'{path}: 0x{can_id:X} {data.hex()}' for can_id, data in sorted(kinds)
-                  if is_forbidden(Frame(can_id, data))]
+        found += [f'{path}: {text}' for text in forbidden_of(kinds)]
     return found
+
+
+def forbidden_of(kinds):
+    """Return in words which of some frames, as (id, data), must never leave the driver."""
+    from reflex_ros.arm.wire import Frame, is_forbidden
+
+    return [f'0x{can_id:X} {data.hex()}' for can_id, data in sorted(kinds)
+            if is_forbidden(Frame(can_id, data))]
 
 
 POSES = (0x155, 0x156, 0x157)
 """Joint targets: always allowed, and most of a tap."""
+AROUND_THE_DRIVER = ('integration/sim/', 'unit/sim/', 'unit/report/test_audit.py',
+                     'contract/test_wire.py')
+"""Tests of the simulator itself: they send it frames of their own, some of which no driver may."""
+
+
+@pytest.fixture(scope='session')
+def frames_on_sockets():
+    """Collect what every simulated arm of this process is sent, as a set of (id, data)."""
+    from reflex_ros.sim.can_tap import CommandTap
+
+    seen, record = set(), CommandTap.record
+
+    def noted(self, channel, frame, mono_ns):
+        if frame.can_id not in POSES:
+            seen.add((frame.can_id, bytes(frame.data)))
+        record(self, channel, frame, mono_ns)
+
+    CommandTap.record = noted
+    yield seen
+    CommandTap.record = record
+
+
+@pytest.fixture(autouse=True)
+def only_allowed_leave(request, frames_on_sockets):
+    """Fail a test in which a simulated arm was sent a frame off the allow-list."""
+    frames_on_sockets.clear()
+    yield
+    may_send_any = any(part in str(request.node.path) for part in AROUND_THE_DRIVER)
+    if not may_send_any and not request.node.name.partition('[')[0].endswith('_can_fail'):
+        found = forbidden_of(frames_on_sockets.copy())
+        assert not found, 'frames that must never leave:\n' + '\n'.join(found)
 
 
 def load_guard(folder):

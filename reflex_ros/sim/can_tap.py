@@ -86,6 +86,7 @@ class CommandTap:
                     'Choose another path.'
                 ) from error
             self._file.write(json.dumps(head).encode() + b'\n')
+            self._try(lambda file: file.flush())  # whoever kills the simulator can read it
 
     def record(self, channel: str, frame: CanFrame, mono_ns: int) -> None:
         """Keep one frame."""

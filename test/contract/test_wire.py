@@ -20,12 +20,31 @@ GOOD, BAD = wire.mode_frame(50), wire.Frame(0x474, bytes(8))
 
 
 @pytest.fixture
-def forbidden_frames():
-    """Return the check that runs at the end of every test session."""
+def suite():
+    """Return the module with the checks of every test and of the session."""
     spec = importlib.util.spec_from_file_location('suite_conftest', ROOT / 'test' / 'conftest.py')
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.forbidden_frames
+    return module
+
+
+@pytest.fixture
+def forbidden_frames(suite):
+    """Return the check that runs at the end of every test session."""
+    return suite.forbidden_frames
+
+
+def test_what_an_arm_of_this_process_is_sent_is_searched_too(frames_on_sockets, suite):
+    frames_on_sockets.clear()
+    one = CommandTap(('can0',))
+    for frame in (GOOD, *wire.joint_frames([0] * 6)):
+        one.record('can0', CanFrame(*frame), 5)
+    assert suite.forbidden_of(frames_on_sockets) == [] and len(frames_on_sockets) == 1
+
+
+def test_what_an_arm_of_this_process_is_sent_can_fail(frames_on_sockets, suite):
+    CommandTap(('can0',)).record('can0', CanFrame(*BAD), 5)
+    assert suite.forbidden_of(frames_on_sockets) == ['0x474 ' + '00' * 8]
 
 
 def tap(folder, *frames):

@@ -80,11 +80,14 @@ def server(serve):
 
 
 @pytest.fixture
-def simulator():
-    """Return an emulated arm in a process of its own, with its ``port``; killed at the end."""
+def simulator(tmp_path):
+    """Return an emulated arm in a process of its own, with its ``port``; killed at the end.
+
+    What it is sent lies where the search at the end of the session finds it.
+    """
     process = subprocess.Popen(
-        [sys.executable, '-m', 'reflex_ros.sim.can_server', '--port', '0'],
-        stdout=subprocess.PIPE)
+        [sys.executable, '-m', 'reflex_ros.sim.can_server', '--port', '0',
+         '--tap', str(tmp_path / 'can_tap.bin')], stdout=subprocess.PIPE)
     process.port = json.loads(process.stdout.readline())['port']
     yield process
     process.kill()
