@@ -25,6 +25,8 @@ from reflex_ros.core.yaml_text import parse_yaml
 
 IMAGES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
 JOINTS = 'sensor_msgs/msg/JointState'
+UNNUMBERED = (JOINTS, 'diagnostic_msgs/msg/DiagnosticArray', 'rosgraph_msgs/msg/Clock')
+"""Types without a number: what the recorder wrote and is not there is lost, no more is known."""
 _OURS = 'reflex_msgs/msg/'
 _FAR_NS = 1 << 62
 """No instant lies so far off; a field that does was damaged."""
@@ -123,7 +125,7 @@ def collect(sources: Iterable[Source]) -> Recorded:
 
 
 def _is_wanted(topic: str, kind: str) -> bool:
-    return kind.startswith(_OURS) or kind in IMAGES or kind == JOINTS
+    return kind.startswith(_OURS) or kind in IMAGES or kind in UNNUMBERED
 
 
 def _take(found: Recorded, source: Source, message: BagMessage) -> None:
@@ -133,7 +135,7 @@ def _take(found: Recorded, source: Source, message: BagMessage) -> None:
             found.images.setdefault(message.topic, []).append(header_stamp(message.data))
         elif message.type == JOINTS:
             found.joint_stamps.append(header_stamp(message.data))
-        else:
+        elif message.type.startswith(_OURS):
             _count(found, message)
             take = _TAKERS.get(message.type.removeprefix(_OURS))
             if take is not None:
@@ -219,7 +221,12 @@ def _take_report(found: Recorded, path: Path) -> None:
         report = json.loads(text)
         if report['error']:
             found.notes.append(f'{path.name}: the recorder ended early: {report["error"]}')
+        for topic, text in report.get('unheard', {}).items():
+            found.notes.append(f'{topic}: {text}')
         for topic, counts in report['topics'].items():
+            if 'stored_as_it_came' in counts:
+                found.notes.append(f'{topic}: {counts["written"]} images were stored as they '
+                                   f'came: {counts["stored_as_it_came"]}')
             found.written[topic] = found.written.get(topic, 0) + int(counts['written'])
             for publisher, log in counts['publishers'].items():
                 if log['messages'] and not log['restarts']:

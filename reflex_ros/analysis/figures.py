@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reflex_ros.analysis.cameras import Camera, cameras_of, skews_ms
-from reflex_ros.analysis.collect import JOINTS, unnumbered_missing
+from reflex_ros.analysis.collect import UNNUMBERED, unnumbered_missing
 from reflex_ros.analysis.intervals import (
     NOTHING,
     Estimate,
@@ -279,8 +279,8 @@ def _missing_notes(run: RecordedRun, summary: LedgerSummary, lost: Iterable[Lost
              f'{entry.missing} messages are missing' for entry in lost if entry.missing]
     notes += [f'{camera.name}: {camera.missing} frames are missing'
               for camera in cameras if camera.missing > 0]
-    joints = sorted(t for t, kind in run.recorded.types.items() if kind == JOINTS)
-    notes += [f'{topic}: {missing} messages are missing' for topic in joints
+    unnumbered = sorted(t for t, kind in run.recorded.types.items() if kind in UNNUMBERED)
+    notes += [f'{topic}: {missing} messages are missing' for topic in unnumbered
               if (missing := unnumbered_missing(run.recorded, topic))]
     if summary.expected_ticks > summary.ticks:
         notes.append(f'{summary.expected_ticks - summary.ticks} of {summary.expected_ticks} due '

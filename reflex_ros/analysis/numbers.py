@@ -23,11 +23,14 @@ class Numbers:
     first: int = 0
     last: int = 0
     gaps: list[tuple[int, int]] = field(default_factory=list)
+    _bags: int = 0
+    _in_bag: int = 0
 
     def add(self, number: int) -> None:
         """Take the next message."""
         self.messages += 1
-        if self.messages == 1:
+        self._in_bag += 1
+        if self.messages == 1 and not self._bags:
             self.first = self.last = number
             return
         if number == self.last:
@@ -41,13 +44,24 @@ class Numbers:
         self.last = number
 
     def bound(self, first: int, last: int) -> None:
-        """Say what the recorder wrote: numbers before the first or after the newest are lost."""
-        if not self.messages:
-            self._miss(first, last)
-            return
-        if first < self.first:
-            self.gaps.insert(0, (first, self.first - 1))
-        self._miss(self.last + 1, last)
+        """Say what the recorder wrote into the bag that was just read: its ends are known.
+
+        Numbers before the first read or after the newest are lost. Those between two bags were
+        counted by the first message of the second.
+        """
+        if not self._in_bag:
+            is_new = not self.messages and not self._bags
+            if not is_new and first <= self.last:
+                self.restarts += 1
+                is_new = True
+            self._miss(first if is_new else self.last + 1, last)
+            self.first = self.first or first
+        else:
+            if not self._bags and first < self.first:
+                self.gaps.insert(0, (first, self.first - 1))
+            self._miss(self.last + 1, last)
+        self.last = max(last, self.last) if self._in_bag else last
+        self._bags, self._in_bag = self._bags + 1, 0
 
     def _miss(self, first: int, last: int) -> None:
         if 0 < first <= last:

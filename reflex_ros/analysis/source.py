@@ -6,19 +6,22 @@ Nothing is written: a bag whose recorder was killed is read beside its missing m
 from __future__ import annotations
 
 import mmap
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 
+from reflex_ros.bag.check import check_bag, open_database
 from reflex_ros.bag.files import METADATA, SUFFIXES
 from reflex_ros.bag.mcap_scan import MAGIC, McapScan
 from reflex_ros.bag.read import BagMessage, BagReader
-from reflex_ros.bag.schema import typestore_of
+from reflex_ros.bag.schema import find_schema, typestore_of
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.yaml_text import parse_yaml
 
@@ -125,9 +128,16 @@ def open_source(path: Path | str) -> Source:
     _check_version(path)
     source = Source(path)
     try:
+        checked = check_bag(path)
         source._reader = reader = BagReader(path)
         source.types = {name: info.type for name, info in reader.topics.items()}
         source.counts = {name: info.messages for name, info in reader.topics.items()}
+        if checked.damage:
+            # the library would stop at the first chunk or page that is damaged
+            source._is_whole = False
+            source.note(f'{path.name}: damaged, read as far as it is whole: '
+                        f'{"; ".join(checked.damage):.400}')
+            source.close()
     except Exception as error:  # damaged metadata or index: read what is whole
         source._is_whole = False
         source.note(f'{path.name}: damaged or incomplete, read as far as it is whole: '
@@ -178,6 +188,8 @@ def _scan_mcap(path: Path, source: Source) -> Iterator[BagMessage]:
                     source.types |= {c.topic: scan.schemas[c.schema][0]
                                      for c in scan.channels.values()}
                 yield BagMessage(topic, source.types[topic], stamp_ns, body)
+            for text in scan.damage:
+                source.note(f'{path.name}: {text}')
             if scan.end < len(view):
                 source.note(f'{path.name}: {len(view) - scan.end} bytes at the end are torn')
         finally:
@@ -186,15 +198,33 @@ def _scan_mcap(path: Path, source: Source) -> Iterator[BagMessage]:
 
 
 def _scan_sqlite(path: Path, source: Source) -> Iterator[BagMessage]:
-    with closing(sqlite3.connect(f'file:{path}?mode=ro', uri=True)) as base:
-        source.learn(dict(base.execute(
-            'SELECT topic_type, encoded_message_definition FROM message_definitions')))
+    with closing(_open(path)) as base:
         rows = base.execute('SELECT id, name, type FROM topics').fetchall()
+        texts: dict[str, str] = {}
+        with suppress(sqlite3.DatabaseError):  # those that are lost are looked up
+            texts = dict(base.execute(
+                'SELECT topic_type, encoded_message_definition FROM message_definitions'))
+        source.learn({kind: texts.get(kind) or find_schema(kind).text for _, _, kind in rows})
         names = {number: (name, kind) for number, name, kind in rows}
         source.types |= dict(names.values())
         for number, stamp_ns, data in base.execute(
                 'SELECT topic_id, timestamp, data FROM messages ORDER BY id'):
             yield BagMessage(*names[number], stamp_ns, data)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """Return a connection that changes nothing, also to a file whose writer was killed."""
+    journal = path.with_name(f'{path.name}-journal')
+    if not journal.exists():
+        return open_database(path)
+    # What the writer left half done must be undone, and not here: in a copy in memory.
+    with TemporaryDirectory() as folder:
+        for file in (path, journal):
+            shutil.copy(file, Path(folder) / file.name)
+        with closing(open_database(Path(folder) / path.name, is_read_only=False)) as base:
+            copy = sqlite3.connect(':memory:')
+            base.backup(copy)
+    return copy
 
 
 def _what(path: Path) -> str:

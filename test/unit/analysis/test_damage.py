@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from reflex_ros.analysis.figures import Analysis, analyse
+from reflex_ros.bag.files import BagFiles, BagTopic
 from reflex_ros.core.errors import ConfigError, ReflexError
 
 STORAGES = ('mcap', pytest.param('sqlite3', marks=pytest.mark.soak))
@@ -171,3 +172,26 @@ def test_two_suites_in_one_bag_are_refused(stalled, write_rows, tmp_path):
     write_rows(tmp_path / 'bag', both, [*rows, *ticks])
     with pytest.raises(ConfigError, match='two suites'):
         analyse(tmp_path / 'bag')
+
+
+def test_only_the_chunk_whose_bytes_were_changed_is_left_out(stalled, tmp_path):
+    types, rows = stalled.messages()
+    rows = [row for row in rows if 'image' not in row[0]]
+    files = BagFiles(tmp_path / 'bag', [BagTopic(name, kind) for name, kind in types.items()])
+    files.open()
+    for number, row in enumerate(rows, 1):
+        files.write(*row)
+        if number % 200 == 0:
+            files.flush()
+    files.close()
+    whole = analyse(tmp_path / 'bag')
+    data = data_of(tmp_path / 'bag')
+    changed = bytearray(data.read_bytes())
+    where = changed.index(rows[500][2])
+    changed[where + 40] ^= 1
+    data.write_bytes(changed)
+    found = analyse(tmp_path / 'bag')
+    assert any('bytes from byte' in note and 'were changed' in note for note in found.notes)
+    read = [sum(analysis.run.recorded.read.values()) for analysis in (whole, found)]
+    assert read == [len(rows), len(rows) - 200]
+    assert any('messages could be read' in note for note in found.notes)

@@ -9,6 +9,7 @@ import pytest
 
 from reflex_ros.analysis.figures import analyse
 from reflex_ros.bag.counts import NUMBERED, TopicCounts, read_number
+from reflex_ros.bag.schema import find_schema
 
 
 @pytest.fixture(scope='module')
@@ -82,3 +83,43 @@ def test_lost_ticks_are_said_and_ratios_are_those_of_the_rest(whole, write_rows,
     assert analysis.figures['gap_ticks'].value == 10
     assert any('10 of' in note and 'due ticks' in note for note in analysis.notes)
     assert analysis.run.period_ns == 20_000_000
+
+
+def test_lost_messages_without_a_number_are_counted_where_the_recorder_did(whole, write_rows,
+                                                                          tmp_path):
+    """Nothing in a diagnostic tells which one is gone, so only how many are is said."""
+    types, rows = whole
+    types = {**types, '/diagnostics': find_schema('diagnostic_msgs/msg/DiagnosticArray')}
+    rows = [*rows, *(('/diagnostics', rows[-1][1] + i, bytes(20)) for i in range(10))]
+    removed = {len(rows) - 1, len(rows) - 5, len(rows) - 6}
+    analysis = thinned((types, rows), write_rows, tmp_path / 'bag', removed)
+    assert '/diagnostics: 3 messages are missing' in analysis.notes
+    (tmp_path / 'bag' / 'recorder.json').unlink()
+    assert not any('/diagnostics' in note for note in analyse(tmp_path / 'bag').notes)
+
+
+def test_what_was_lost_with_the_end_of_the_first_of_two_bags_is_counted_once(whole, write_rows,
+                                                                             tmp_path):
+    types, rows = whole
+    ticks = [index for index, row in enumerate(rows) if row[0] == '/control_tick']
+    middle, lost = ticks[50], set(ticks[45:50])
+    run = tmp_path / 'run'
+    for name, part in (('bag', range(middle)), ('bag_2', range(middle, len(rows)))):
+        given = [rows[index] for index in part]
+        write_rows(run / name, types, [rows[i] for i in part if i not in lost])
+        (run / name / 'recorder.json').write_text(json.dumps(report_of(types, given)) + '\n')
+    found = [entry for entry in analyse(run).lost if entry.topic == '/control_tick']
+    assert [entry.missing for entry in found] == [5]
+
+
+def test_a_publisher_that_cannot_be_heard_and_odd_images_are_in_the_report(whole, write_rows,
+                                                                           tmp_path):
+    folder = tmp_path / 'bag'
+    thinned(whole, write_rows, folder, set())
+    report = json.loads((folder / 'recorder.json').read_text())
+    report['unheard'] = {'/plan': 'cannot be heard'}
+    report['topics']['/depth'] = {'written': 4, 'publishers': {}, 'stored_as_it_came': '16UC1'}
+    (folder / 'recorder.json').write_text(json.dumps(report))
+    notes = analyse(folder).notes
+    assert '/plan: cannot be heard' in notes
+    assert '/depth: 4 images were stored as they came: 16UC1' in notes

@@ -40,6 +40,51 @@ def test_what_the_recorder_wrote_bounds_both_ends():
     assert empty.gaps == [(1, 2)]
 
 
+def test_a_lost_tail_before_the_next_bag_is_counted_once():
+    log = counted(1, 2)
+    log.bound(1, 5)  # 3, 4 and 5 were written and are gone
+    for number in (8, 9):  # 6 and 7 came while the recorder was down
+        log.add(number)
+    log.bound(8, 9)
+    assert log.gaps == [(3, 5), (6, 7)]
+    assert log.missing == 5
+
+
+def test_a_lost_head_of_the_next_bag_is_counted_once():
+    log = counted(1, 2)
+    log.bound(1, 2)
+    log.add(5)
+    log.bound(3, 5)
+    assert log.gaps == [(3, 4)]
+
+
+def test_a_bag_of_which_nothing_is_left_is_missing_once():
+    log = counted(1, 2)
+    log.bound(1, 2)
+    log.bound(4, 6)
+    log.add(7)
+    log.bound(7, 7)
+    assert log.gaps == [(3, 6)]
+    first = Numbers()
+    first.bound(1, 3)
+    first.add(4)
+    first.bound(4, 4)
+    assert first.gaps == [(1, 3)]
+
+
+def test_a_publisher_that_was_restarted_between_two_bags_counts_from_one():
+    log = counted(10, 11)
+    log.bound(10, 11)
+    for number in (1, 2):
+        log.add(number)
+    log.bound(1, 3)
+    assert (log.restarts, log.gaps) == (1, [(3, 3)])
+    again = counted(10, 11)
+    again.bound(10, 11)
+    again.bound(1, 2)
+    assert (again.restarts, again.gaps) == (1, [(1, 2)])
+
+
 def test_ranges_in_words_are_cut():
     assert spell([(1, 1), (3, 5)]) == '1, 3-5'
     assert spell([(i, i) for i in range(1, 40, 2)], limit=2) == '1, 3 and 18 more runs'
