@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,6 @@ import pytest
 from reflex_ros.bag.content import content_hash
 from reflex_ros.bag.encode import Encoder, topic_of, write_run
 from reflex_ros.bag.files import BagFiles, BagTopic
-from reflex_ros.bag.read import BagReader
 from reflex_ros.bag.schema import find_schema
 from reflex_ros.bringup.replay import replay
 from reflex_ros.bringup.replay_input import ReplaySpec, open_source
@@ -19,9 +21,10 @@ from reflex_ros.cli.main import main
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.probe import ConstantCost
-from reflex_ros.stages.replay_inject import Injections, parse_injections
+from reflex_ros.stages.replay_inject import parse_injections
 from reflex_ros.study.episode import EpisodeSpec, run_episode
 
+COMMAND = 'import sys; from reflex_ros.cli.main import main; sys.exit(main())'
 ORACLE = {'policy.name': 'oracle', 'run.instruction': 'follow the target'}
 
 
@@ -293,13 +296,16 @@ def test_an_existing_output_is_refused(bag, tmp_path, capsys):
     assert 'File exists' in refused(capsys, bag, '--output', tmp_path)
 
 
-def test_an_undamaged_bag_can_pass_the_same_command(bag, tmp_path, capsys):
+def test_another_process_in_another_place_gives_the_same_content(bag, plain, tmp_path):
+    """An undamaged bag passes the command; neither hash seed nor working folder enter."""
+    done = subprocess.run(
+        [sys.executable, '-c', COMMAND, 'replay', os.path.relpath(bag, tmp_path), '--output', 'o',
+         '--virtual', '--policy', 'oracle', '-p', 'run.instruction:=follow the target'],
+        cwd=tmp_path, env={**os.environ, 'PYTHONHASHSEED': '4711', 'LANG': 'C', 'TZ': 'Asia/Tokyo',
+                           'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 'times real time' in done.stdout and plain[0].content in done.stdout
     out = tmp_path / 'o'
-    assert main(['replay', str(bag), '--output', str(out), '--virtual', '--policy', 'oracle',
-                 '-p', 'run.instruction:=go']) == 0
-    said = capsys.readouterr().out
-    assert 'times real time' in said and 'content' in said
-    with BagReader(out / 'bag') as reader:
-        assert reader.topics['/control_tick'].messages
-    assert Injections().stages == {}
+    assert content_hash(out / 'bag') == plain[0].content
     assert (out / 'params' / 'run.yaml').is_file() and Path(out, 'replay.json').is_file()
