@@ -16,6 +16,7 @@ DURATION ?=
 SEED ?=
 VIEW ?=
 PYTEST_ARGS ?=
+GPU_ARGS ?=
 # tests side by side: one worker for what runs nodes, buses or threads in real time, the others
 # compute and give way (test/conftest.py); what judges a wall clock follows alone
 JOBS ?= 3
@@ -74,14 +75,14 @@ experiments-small: $(BIN)/reflex-ros  ## every mode once, three short episodes
 results: $(BIN)/reflex-ros  ## docs/results.md and docs/results.html from stored lines
 	$(BIN)/python -m reflex_ros.study.results_page
 
-faults: $(BIN)/reflex-ros  ## every fault, kills and fuzzing; writes results/faults/matrix.json
+faults: $(BIN)/reflex-ros  ## every fault, kills and fuzzing; writes results/faults
 	$(BIN)/python -m pytest -m 'faults and not gpu and not hardware' --timeout=0 $(PYTEST_ARGS)
 
 soak: $(BIN)/reflex-ros  ## tests that run for minutes to hours
 	$(BIN)/python -m pytest -m 'soak and not gpu and not hardware' --timeout=0 $(PYTEST_ARGS)
 
-gpu: $(BIN)/reflex-ros  ## tests that need an NVIDIA GPU
-	$(BIN)/python -m pytest -m 'gpu and not hardware' $(PYTEST_ARGS)
+gpu: $(BIN)/reflex-ros  ## tests and measurements on an NVIDIA GPU, 25 minutes at most
+	$(BIN)/python -m reflex_ros.study.gpu_run $(GPU_ARGS)
 
 clean:  ## remove caches and build folders (the virtual environment and runs/ stay)
 	rm -rf build install log .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -67,6 +67,11 @@ class LayerPass:
         self._layers, self._traced, self._kernels = layers, traced, kernels
         self._graphs: dict[Shape, Graph] = {}
 
+    @property
+    def kernels_kind(self) -> str:
+        """Which kernels run what they fit, ``none`` without any."""
+        return NO_KERNELS if self._kernels is None else self._kernels.kind
+
     def __call__(
         self, block: Tensor, how: Pass, modulations: Sequence[Modulation] = ()
     ) -> Tensor:

@@ -22,6 +22,7 @@ from reflex_ros.infer.device import (
     Acceleration,
     choose_acceleration,
     choose_device,
+    ease_float32,
     settle,
 )
 from reflex_ros.infer.flow import chunk_noise
@@ -137,6 +138,7 @@ def _built(pretrained: Pretrained, chosen: Acceleration,
             reuse=Reuse(traced=chosen.kind == TRACED), compute=Compute(kernels, is_fp8))
 
     exact = build(is_fp8=False)
+    ease_float32(chosen.device, exact.dtype)
     if params['policy.prefix_dtype'] != 'fp8':
         return exact, ''
     binding, rounded = pretrained.binding, build(is_fp8=True)

@@ -28,7 +28,7 @@ class Revision:
 
 def write_result(folder: Path, bench: str, *, config: Mapping[str, Any], summary: Any, unit: str,
                  n: int, revision: Revision, tag: str = 'simulated', warmup: int = 0,
-                 samples: Sequence[float] = ()) -> Path:
+                 samples: Sequence[float] = (), gpu: str | None = None) -> Path:
     """Write ``<utc>-<sha7>.json`` and return its path.
 
     Args:
@@ -40,12 +40,13 @@ def write_result(folder: Path, bench: str, *, config: Mapping[str, Any], summary
         revision: Of ``read_revision``, read before the work: the sources may change under it.
         tag: ``measured``, ``simulated`` or ``paper``.
         samples: Raw samples where they are few.
+        gpu: Name of the GPU that was measured, None for none.
     """
     sha, is_dirty = revision.sha, revision.is_dirty
     now = datetime.now(UTC)
     data = {
         'schema': SCHEMA, 'bench': bench, 'tag': tag, 'utc': now.strftime('%Y-%m-%dT%H:%M:%SZ'),
-        'sha': sha, 'dirty': is_dirty, 'machine': describe_machine(), 'gpu': None,
+        'sha': sha, 'dirty': is_dirty, 'machine': describe_machine(), 'gpu': gpu,
         'versions': _versions(), 'config': config, 'n': n, 'warmup': warmup, 'unit': unit,
         'summary': _plain(summary), 'samples': list(samples),
     }
