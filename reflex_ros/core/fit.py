@@ -25,7 +25,7 @@ LONGEST_NS = 500 * MS
 that leads from a held pose into a plan, and as an observation is believed by default; at 5 rad/s^2
 it takes up 0.2 rad."""
 
-_GROWTH = 1.2
+_GROWTH = 1.3
 """Ratio of a duration to the one tried before it: at most so much longer than it must be."""
 _SLACK = 1e-9
 """Relative, for rounding, as in the limiter."""

@@ -113,7 +113,7 @@ def test_the_shortest_duration_is_taken():
     """One step of the search shorter is too short."""
     limiter, new, found = fitted(3)
     assert found.path is not None
-    shorter = round(found.duration_ns / 1.25)
+    shorter = round(found.duration_ns / 1.35)
     start, curve = fit._start(new, limiter.stream, window(new), new.at(AT + H_NS).position)
     path = blend(new, offset=start, at_ns=AT, duration_ns=shorter, acceleration=curve)
     assert limited_ticks(limiter, path, until_ns=AT + shorter + 3 * H_NS) > 0
