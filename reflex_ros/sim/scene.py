@@ -52,7 +52,9 @@ class Scene:
         self._model = model = mujoco.MjModel.from_xml_string(self.xml)
         self._data = mujoco.MjData(model)
         self._goal = np.zeros(7)
+        self._range = np.array(LOWER), np.array(UPPER)
         self._is_released = np.zeros(6, dtype=bool)
+        self._has_released = False
         self._gain = model.actuator_gainprm[:6].copy(), model.actuator_biasprm[:6].copy()
         self._slew = MAX_SPEED_RAD_S * timestep_s
         self._tip, self._handle = model.site('tip').id, model.site('handle').id
@@ -93,15 +95,16 @@ class Scene:
         if goal.shape != (7,) or not np.isfinite(goal).all():
             raise ConfigError(f'drive command: got {goal.tolist()}, expected 6 finite joints (rad)'
                               ' and one finite opening (m). Check the sender.')
-        self._goal[:6] = np.clip(goal[:6], LOWER, UPPER)  # a released joint ignores its goal
+        self._goal[:6] = goal[:6].clip(*self._range)  # a released joint ignores its goal
         self._goal[6] = np.clip(goal[6], *GRIPPER_RANGE_M) / 2
 
     def step(self) -> None:
         """Advance physics by one step; joint targets slew at no more than 3 rad/s."""
         targets = self._data.ctrl
-        targets[:6] += np.clip(self._goal[:6] - targets[:6], -self._slew, self._slew)
+        move = np.minimum(np.maximum(self._goal[:6] - targets[:6], -self._slew), self._slew)
+        targets[:6] += move
         targets[6] = self._goal[6]
-        if self._is_released.any():
+        if self._has_released:
             # Takes back the gravity compensation that the model gives every joint.
             lost = np.where(self._is_released, -self._data.qfrc_gravcomp[:6], 0.0)
             self._data.qfrc_applied[:6] = lost
@@ -109,13 +112,14 @@ class Scene:
 
     def release(self, joint: int) -> None:
         """Cut the power of joint 0..5: no drive, no gravity compensation; it falls."""
-        self._is_released[joint] = True
+        self._is_released[joint] = self._has_released = True
         self._model.actuator_gainprm[joint] = 0.0
         self._model.actuator_biasprm[joint] = 0.0
 
     def engage(self, joint: int) -> None:
         """Restore the power of joint 0..5; it holds where it is."""
         self._is_released[joint] = False
+        self._has_released = bool(self._is_released.any())
         self._model.actuator_gainprm[joint] = self._gain[0][joint]
         self._model.actuator_biasprm[joint] = self._gain[1][joint]
         self._data.qfrc_applied[joint] = 0.0
@@ -129,7 +133,9 @@ class Scene:
     @staticmethod
     def _fold(values: FloatArray) -> FloatArray:
         """Return six joints and the sum of the two fingers."""
-        return np.append(values[:6], values[6] + values[7])
+        folded = values[:7].copy()
+        folded[6] += values[7]
+        return folded
 
     @property
     def tip(self) -> FloatArray:

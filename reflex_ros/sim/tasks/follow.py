@@ -66,7 +66,7 @@ class Follow:
             self._active += 1
             world.emit('jump')
         segment = self.segments[self._active]
-        world.set_goal(Goal(segment.position(time_s), segment.velocity(time_s)), show=True)
+        world.set_goal(Goal(*segment.at(time_s)), show=True)
 
     def is_success(self, world: World) -> bool:
         """Return whether the tool point is at the target."""

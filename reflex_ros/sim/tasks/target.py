@@ -18,6 +18,7 @@ KINDS = MappingProxyType({'static': 0.3, 'slow': 0.25, 'stop_and_go': 0.15, 'nor
 CENTRE = (0.33, 0.0, 0.15)
 AMPLITUDE = (0.08, 0.17, 0.0)
 """Middle and half-width of the region that targets move in, m."""
+_CENTRE, _AMPLITUDE = np.array(CENTRE), np.array(AMPLITUDE)
 
 SEGMENT_S = (1.2, 3.2)
 """Shortest and longest time between two jumps, s."""
@@ -43,15 +44,23 @@ class Segment:
     pause_s: float = 0.0
     pause_phase_s: float = 0.0
 
+    def at(self, time_s: float) -> tuple[FloatArray, FloatArray]:
+        """Return position and velocity at one time, float64[3] each, as the two alone do."""
+        angle = self.phase + self.omega * float(self._moved(time_s))
+        speed = _AMPLITUDE * self.omega * np.cos(angle)
+        if self.pause_s:
+            speed *= float(self._is_moving(time_s))
+        return _CENTRE + _AMPLITUDE * np.sin(angle), speed
+
     def position(self, time_s: npt.ArrayLike) -> FloatArray:
         """Return where the target is, float64[..., 3] m, at times float64[...] of the episode."""
         angle = self.phase + self.omega * self._moved(time_s)[..., None]
-        return np.array(CENTRE) + np.array(AMPLITUDE) * np.sin(angle)
+        return _CENTRE + _AMPLITUDE * np.sin(angle)
 
     def velocity(self, time_s: npt.ArrayLike) -> FloatArray:
         """Return the velocity of that instant, float64[..., 3] m/s; 0 while it rests."""
         angle = self.phase + self.omega * self._moved(time_s)[..., None]
-        speed = np.array(AMPLITUDE) * self.omega * np.cos(angle)
+        speed = _AMPLITUDE * self.omega * np.cos(angle)
         return np.asarray(speed * self._is_moving(time_s)[..., None])
 
     def _is_moving(self, time_s: npt.ArrayLike) -> npt.NDArray[np.bool_]:

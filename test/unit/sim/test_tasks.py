@@ -139,3 +139,12 @@ def test_drawer_goal_is_the_handle_and_the_cabinet_differs_by_seed():
 def test_wrong_options_are_refused_by_name(name, options, message):
     with pytest.raises(ConfigError, match=message):
         make_task(name, **options)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_position_and_velocity_together_are_those_alone_bit_for_bit(kind):
+    for segment in segments(kind, count=3):
+        for time_s in TIMES[::37].tolist():
+            position, velocity = segment.at(time_s)
+            assert position.tobytes() == segment.position(time_s).tobytes()
+            assert velocity.tobytes() == segment.velocity(time_s).tobytes()
