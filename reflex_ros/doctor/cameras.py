@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.stats import quantiles
+from reflex_ros.doctor.leftovers import CLEAN, dead_ports
 from reflex_ros.doctor.model import Finding, fail, ok, skip, warn
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def rate(context: Context) -> Iterable[Finding]:
     period_s = context.choices.camera_period_s
     for topic, log in _watched(context):
         if not log.arrivals_ns:
-            yield _silent(topic, log, context.choices.seconds)
+            yield _silent(topic, log, context.choices.seconds, ports=dead_ports(context.host))
             continue
         if len(log.arrivals_ns) < 3:
             yield fail(f'{len(log.arrivals_ns)} images in {log.seconds:.1f} s',
@@ -55,9 +56,14 @@ def _rated(topic: str, log: CameraLog, period_s: float) -> Finding:
     return ok(text, subject=topic, about=about)
 
 
-def _silent(topic: str, log: CameraLog, seconds: float) -> Finding:
+def _silent(topic: str, log: CameraLog, seconds: float, *, ports: tuple[str, ...]) -> Finding:
     if log.errors:
         return fail(f'no usable image: {log.errors[0]}', 'Set the camera to rgb8.', subject=topic)
+    if ports:
+        return fail(f'no image in {seconds:g} s; killed processes left {len(ports)} ports of '
+                    'shared memory in this domain: nodes do not hear each other for seconds',
+                    f'{CLEAN}; then look again', subject=topic, publishers=len(log.kinds),
+                    dead_ports=len(ports))
     if log.kinds:
         return fail(f'no image in {seconds:g} s, but a publisher of {", ".join(log.kinds)}',
                     f'ros2 topic info -v {topic}   # type and QoS; /compressed in the name makes '

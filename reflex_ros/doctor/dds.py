@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from reflex_ros.core.stats import quantiles
+from reflex_ros.doctor.leftovers import CLEAN, dead_ports, files, unused
 from reflex_ros.doctor.model import Finding, fail, ok, skip, warn
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def latency(context: Context) -> Iterable[Finding]:
     measured = {'p50_ms': found['p50'], 'p99_ms': found['p99'], 'max_ms': found['max'],
                 'n': received, 'sent': sent} if received else {'n': 0, 'sent': sent}
     if not received:
-        return [fail(f'none of {sent} images arrived', 'fastdds shm clean; ' + USE_PROFILE,
+        return [fail(f'none of {sent} images arrived', f'{CLEAN}; {USE_PROFILE}',
                      about=measured)]
     text = (f'640x480 between two processes: p50 {found["p50"]:.1f}, p99 {found["p99"]:.1f}, '
             f'max {found["max"]:.1f} ms; {received} of {sent}')
@@ -114,15 +115,21 @@ def sockets(context: Context) -> Iterable[Finding]:
 
 def shared_memory(context: Context) -> Iterable[Finding]:
     """Judge room in /dev/shm, and what killed processes left there."""
-    left = [name for name in context.host.names('/dev/shm') if name.startswith('fastrtps_')]
-    size, free = _shm(context.host, context)
+    host = context.host
+    size, free = _shm(host, context)
     if size is None or free is None:
         return [skip('/dev/shm cannot be read')]
-    about = {'bytes': size, 'free_bytes': free, 'fastdds_files': len(left)}
-    text = f'{free / 2**20:.0f} of {size / 2**20:.0f} MiB free, {len(left)} files of Fast DDS'
+    every, left, ports = files(host), unused(host), dead_ports(host)
+    about = {'bytes': size, 'free_bytes': free, 'fastdds_files': len(every),
+             'unused_files': None if left is None else len(left), 'dead_ports': len(ports)}
+    text = f'{free / 2**20:.0f} of {size / 2**20:.0f} MiB free, {len(every)} files of Fast DDS'
+    if left:
+        text += f', {len(left)} of them used by no process'
     if free < SHM_BYTES:
-        return [warn(text, 'fastdds shm clean; in a container: --shm-size 1g, or --ipc host',
-                     about=about)]
+        return [warn(text, f'{CLEAN}; in a container: --shm-size 1g, or --ipc host', about=about)]
+    if ports:
+        return [warn(f'{text}; {", ".join(ports[:3])} left in this domain by processes that were '
+                     'killed: nodes hear nothing for seconds', CLEAN, about=about)]
     return [ok(text, about=about)]
 
 

@@ -97,7 +97,8 @@ CHECKS: tuple[Check, ...] = (
     Check('socket-buffer', 'dds', '`net.core.rmem_max`',
           f'WARN: below {dds.SOCKET_BYTES >> 20} MiB', '`sysctl`', dds.sockets),
     Check('shared-memory', 'dds', 'room in `/dev/shm`, files left by Fast DDS',
-          f'WARN: less than {dds.SHM_BYTES >> 20} MiB free', '`fastdds shm clean`, `--shm-size`',
+          f'WARN: less than {dds.SHM_BYTES >> 20} MiB free, ports of this domain that no process '
+          'uses', '`fastdds shm clean`, `--shm-size`',
           dds.shared_memory),
     Check('disk-space', 'disk', 'free space for run folders, in hours of bags',
           f'FAIL: below {disk.FAIL_FREE >> 30} GiB. WARN: below {disk.WARN_FREE >> 30} GiB',

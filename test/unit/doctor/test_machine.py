@@ -161,6 +161,44 @@ def test_shared_memory(machine, tools, free, level):
     assert level == 'ok' or '--shm-size' in finding.remedy
 
 
+def left_behind(port, *, mapped):
+    """Return a change of a machine: ports of two domains, of which a process has some mapped."""
+    def change(folder):
+        (folder / 'dev/shm' / f'fastrtps_port{port}').touch()
+        (folder / 'dev/shm' / f'fastrtps_port{port}_el').touch()
+        maps = folder / 'proc/77/maps'
+        maps.parent.mkdir(parents=True)
+        maps.write_text(''.join(f'7f00-7f01 rw-s 0 00:18 5 /dev/shm/{name}\n' for name in mapped))
+
+    return change
+
+
+PORT = 7400 + 250 * 7 + 11  # domain 7
+
+
+@pytest.mark.parametrize(('port', 'mapped', 'level', 'value'), [
+    (PORT, ('fastrtps_1a2b3c4d5e6f7788',), 'warn',
+     f'2 files of Fast DDS, 1 of them used by no process; fastrtps_port{PORT} left'),
+    (PORT, (f'fastrtps_port{PORT}',), 'ok', '2 files of Fast DDS, 1 of them used by no process'),
+    (PORT + 250, (), 'ok', '2 files of Fast DDS, 2 of them used by no process'),
+], ids=['dead port', 'port in use', 'another domain'])
+def test_ports_that_killed_processes_left_are_named(machine, tools, port, mapped, level, value):
+    (_, finding), = tools.look(machine(change=left_behind(port, mapped=mapped)), 'shared-memory')
+    assert finding.level.value == level and value in finding.value
+    assert level == 'ok' or 'fastdds shm clean' in finding.remedy
+
+
+def test_a_camera_that_is_not_heard_beside_dead_ports_says_so(machine, tools):
+    found = {}
+    for port in (PORT, PORT + 250):
+        context = machine(change=left_behind(port, mapped=()), cameras=lambda topics, *rest: {
+            topic: tools.camera(topic, count=0, kinds=()) for topic in topics})
+        (_, found[port]), = tools.look(context, 'camera-rate')
+    assert 'killed processes left 1 ports of shared memory' in found[PORT].value
+    assert found[PORT].level.value == 'fail' and 'fastdds shm clean' in found[PORT].remedy
+    assert 'nobody publishes it' in found[PORT + 250].value, 'and only then'
+
+
 @pytest.mark.parametrize(('text', 'level'), [
     (None, 'fail'), ('no xml', 'fail'), ('<a><b></a>', 'fail'),
     ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', 'fail'), ('<dds/>', 'warn'),
