@@ -11,19 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from tqdm import tqdm
 
+from reflex_ros.infer.families.tiny import TinyPolicy
+from reflex_ros.infer.rollout import Rollout
 from reflex_ros.sim.cameras import CameraRig
 from reflex_ros.sim.experts import follow, make_expert
+from reflex_ros.sim.experts.imagine import ImaginingExpert
 from reflex_ros.sim.experts.manipulation import Expert
 from reflex_ros.sim.tasks import Follow, make_task
 from reflex_ros.sim.tasks.drawer import CABINET, SPREAD_M
 from reflex_ros.sim.world import World
 from reflex_ros.train.disturbance import CommandNoise, Disturbance
-from reflex_ros.train.instructions import INTENT_OF
+from reflex_ros.train.instructions import INTENT_OF, INTENTS, wordings
 from reflex_ros.train.looks import Look
 from reflex_ros.train.recording import (
     FRAME_TICKS,
@@ -37,8 +43,12 @@ from reflex_ros.train.recording import (
 
 OPEN_GRIPPER_M = 0.07
 FOLLOW_S = 8.0
-LONGEST_S = {'pick_place': 9.0, 'recovery': 12.0, 'drawer': 6.0}
+LONGEST_S = MappingProxyType({'pick_place': 9.0, 'recovery': 12.0, 'drawer': 6.0})
 AFTER_SUCCESS_S = 0.7
+PRACTICE_S = MappingProxyType({'pick_place': 8.0, 'recovery': 10.0, 'drawer': 6.0})
+LABEL_TICKS, PRACTICE_ROWS = 4, 80
+"""Ticks between two labels of an episode in which the policy acts, and rows of each."""
+
 FILE_EPISODES = 25
 START_SPREAD_RAD = 0.15
 
@@ -51,6 +61,7 @@ class Batch:
         task: Name of the task. cameras: Names, in the order of the policy.
         seed, episodes: First seed and number of episodes. file: Where they go.
         colours: Whether objects are shown in several colours.
+        learner: Checkpoint folder of the policy that acts, None for the expert.
     """
 
     task: str
@@ -59,6 +70,29 @@ class Batch:
     episodes: int
     file: Path
     colours: bool = True
+    learner: Path | None = None
+
+    def record(self) -> int:
+        """Write the file; returns how many episodes the expert failed in and are left out."""
+        torch.set_num_threads(1)
+        learner = None if self.learner is None else TinyPolicy.load(self.learner)
+        recording = Recording()
+        studio = Studio(self.task, self.cameras, colours=self.colours, learner=learner)
+        done = [studio.record(self.seed + n, recording) for n in range(self.episodes)]
+        recording.write(self.file)
+        studio.rig.close()
+        return done.count(False)
+
+
+class Job(Protocol):
+    """One file that is yet to be made."""
+
+    @property
+    def file(self) -> Path:
+        """Return where it goes."""
+
+    def record(self) -> int:
+        """Write it; returns how many attempts failed and are left out."""
 
 
 class Studio:
@@ -67,15 +101,18 @@ class Studio:
     Args:
         task: Name of the task. cameras: Names, in the order of the policy.
         colours: Whether objects are shown in several colours.
+        learner: The policy that acts, None for the expert.
     """
 
-    def __init__(self, task: str, cameras: tuple[str, ...], *, colours: bool = True) -> None:
+    def __init__(self, task: str, cameras: tuple[str, ...], *, colours: bool = True,
+                 learner: TinyPolicy | None = None) -> None:  # fmt: skip
         self.cameras, self._colours = cameras, colours
         self._follows = task == 'jump'
         length = {'duration_s': FOLLOW_S} if self._follows else {}
         self.world = World(make_task(task, home_noise_rad=START_SPREAD_RAD, **length), seed=0)
         self.rig = CameraRig(self.world.model_xml, cameras=cameras)
         self.expert: Expert | None = None if self._follows else make_expert(task)
+        self._learner = learner
 
     def record(self, seed: int, into: Recording) -> bool:
         """Record the episode of a seed; returns whether the expert succeeded, else nothing is."""
@@ -88,7 +125,11 @@ class Studio:
         look.paint(self.rig)
         intent = INTENT_OF[self.world.task.name]
         rows = EpisodeRows(into, self.rig, self.cameras, seed=seed, intent=intent, look=look)
-        return (record_follow if self._follows else record_manipulation)(self, rng, rows)
+        if self._learner is None:
+            return (record_follow if self._follows else record_manipulation)(self, rng, rows)
+        told = rng.choice(wordings(INTENTS[intent], look))
+        record_practice(self, Rollout(self._learner, str(told), seed=seed), rows)
+        return True
 
 
 def record_follow(studio: Studio, rng: np.random.Generator, rows: EpisodeRows) -> bool:
@@ -97,11 +138,8 @@ def record_follow(studio: Studio, rng: np.random.Generator, rows: EpisodeRows) -
     assert isinstance(task, Follow)
     paths = reference_paths(task)
     command, noise = world.joint_state()[0][:6], CommandNoise(rng)
-    starts = np.array([segment.start_s for segment in task.segments])
     for k in range(round(task.duration_s * 1e9) // TICK_NS):
-        now_s = k * TICK_NS / 1e9
-        active = int(np.searchsorted(starts, now_s, side='right')) - 1
-        tick = (now_s - starts[active]) * 1e9 / TICK_NS
+        active, tick = _place(task, k)
         if k % FRAME_TICKS == 0:
             rows.add(world, k, np.append(command, OPEN_GRIPPER_M), segment=active, tick=tick)
         references = _interpolate(paths[active], tick)
@@ -155,40 +193,73 @@ def record_manipulation(studio: Studio, rng: np.random.Generator, rows: EpisodeR
     return False
 
 
-def record_file(batch: Batch) -> tuple[Path, int]:
-    """Write the episodes of a batch; returns its file and how many failed and were left out."""
-    recording = Recording()
-    studio = Studio(batch.task, batch.cameras, colours=batch.colours)
-    done = [studio.record(batch.seed + n, recording) for n in range(batch.episodes)]
-    recording.write(batch.file)
-    studio.rig.close()
-    return batch.file, done.count(False)
+def record_practice(studio: Studio, rollout: Rollout, rows: EpisodeRows) -> None:
+    """Record an episode in which the policy acts; the labels are what the expert would do.
+
+    In the follow tasks those follow from the target's way alone, as always. In the others the
+    expert imagines how it would go on, every few frames; only such frames are usable.
+    """
+    world, task = studio.world, studio.world.task
+    follows = isinstance(task, Follow)
+    paths = reference_paths(task) if isinstance(task, Follow) else []
+    imagining = None if follows else ImaginingExpert(studio.expert or make_expert(task.name))
+    length_s = task.duration_s if follows else PRACTICE_S[task.name]
+    sent, unlabelled, done_k = world.joint_state()[0], [], 0
+    for k in range(round(length_s * 1e9) // TICK_NS):
+        if k % FRAME_TICKS == 0:
+            segment, tick = _place(task, k) if isinstance(task, Follow) else (len(paths), 0.0)
+            images = rows.add(world, k, sent, segment=segment, tick=tick)
+            rollout.see(k, dict(zip(studio.cameras, images, strict=True)), world.joint_state()[0])
+            if imagining is not None and k % LABEL_TICKS == 0:
+                truth = world.truth(k + 1, world.time_ns)
+                ahead = imagining.chunk(truth, sent, horizon=PRACTICE_ROWS)
+                paths += cut([sent, *ahead])
+                done_k = done_k or (k if truth.success else 0)
+            elif imagining is not None:
+                unlabelled.append(k)
+        sent = rollout.command(k)
+        world.command(sent[:6], float(sent[6]))
+        world.advance((k + 1) * TICK_NS)
+        if done_k and (k - done_k) * TICK_NS > AFTER_SUCCESS_S * 1e9:
+            break
+    rows.finish(paths, (), without=unlabelled)
+
+
+def _place(task: Follow, k: int) -> tuple[int, float]:
+    """Return the segment of a tick and the ticks since that began."""
+    starts, now_s = [segment.start_s for segment in task.segments], k * TICK_NS / 1e9
+    active = int(np.searchsorted(starts, now_s, side='right')) - 1
+    return active, (now_s - starts[active]) * 1e9 / TICK_NS
 
 
 def plan(folder: Path, task: str, *, cameras: tuple[str, ...], episodes: int, seed: int,
-         colours: bool = True) -> list[Batch]:  # fmt: skip
-    """Return the files that hold ``episodes`` episodes of a task."""
+         colours: bool = True, learner: Path | None = None) -> list[Batch]:  # fmt: skip
+    """Return the files that hold ``episodes`` episodes of a task; see ``Batch``."""
     last = seed + episodes
     return [
         Batch(task, cameras, first, min(FILE_EPISODES, last - first),
-              folder / f'{task}_{first:07d}.npz', colours)
+              folder / f'{task}_{first:07d}.npz', colours, learner)
         for first in range(seed, last, FILE_EPISODES)
     ]  # fmt: skip
 
 
-def generate(batches: Sequence[Batch], *, workers: int) -> list[Path]:
+def generate(jobs: Sequence[Job], *, workers: int) -> list[Path]:
     """Record what is not there yet. Blocks; an interrupted run is continued by calling it again.
 
     Returns:
-        All files, in the order of ``batches``.
+        All files, in the order of ``jobs``.
     """
-    missing = [batch for batch in batches if not batch.file.exists()]
-    for batch in missing:
-        batch.file.parent.mkdir(parents=True, exist_ok=True)
+    missing = [job for job in jobs if not job.file.exists()]
+    for job in missing:
+        job.file.parent.mkdir(parents=True, exist_ok=True)
     if missing:
         with get_context('spawn').Pool(max(1, workers)) as pool:
-            done = pool.imap_unordered(record_file, missing)
+            done = pool.imap_unordered(_record, missing)
             for file, failed in tqdm(done, total=len(missing), desc='demonstrations'):
                 if failed:
                     tqdm.write(f'{file.name}: the expert failed in {failed} episodes')
-    return [batch.file for batch in batches]
+    return [job.file for job in jobs]
+
+
+def _record(job: Job) -> tuple[Path, int]:
+    return job.file, job.record()

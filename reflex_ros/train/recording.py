@@ -70,8 +70,12 @@ class EpisodeRows:
     ticks: list[int] = field(default_factory=list)
 
     def add(self, world: World, k: int, command: FloatArray, *, segment: int,
-            tick: float) -> None:  # fmt: skip
-        """Record the frame of control tick ``k``, in which ``command`` float64[7] is in force."""
+            tick: float) -> npt.NDArray[np.uint8]:  # fmt: skip
+        """Record the frame of control tick ``k``, in which ``command`` float64[7] is in force.
+
+        Returns:
+            uint8[cameras, H, W, 3] its images.
+        """
         snapshot, number = world.snapshot(), self.seed * 1000 + k
         images = np.stack([self.rig.render(snapshot, name, number) for name in self.cameras])
         measured = world.joint_state()[0].astype(np.float32)
@@ -80,16 +84,19 @@ class EpisodeRows:
                np.int64(self.look.number), np.bool_(True))  # fmt: skip
         self.rows.append(tuple(np.asarray(value) for value in row))
         self.ticks.append(k)
+        return images
 
-    def finish(self, paths: Sequence[npt.NDArray[np.float32]], surprises: Sequence[int]) -> None:
+    def finish(self, paths: Sequence[npt.NDArray[np.float32]], surprises: Sequence[int], *,
+               without: Sequence[int] = ()) -> None:  # fmt: skip
         """Hand over the episode.
 
         Args:
             paths: ``float32[PATH_TICKS, 7]`` each.
             surprises: Ticks at which something unforeseeable began.
+            without: Ticks of frames that have no path.
         """
         at = np.array(self.ticks)
-        usable = np.ones(len(at), bool)
+        usable = ~np.isin(at, without)
         for tick in surprises:
             usable &= (at > tick) | (at < tick - SURPRISE_TICKS)
         base = len(self.into.paths)

@@ -26,12 +26,14 @@ from reflex_ros.train.recipes import Recipe
 from reflex_ros.train.recording import FRAME_TICKS, TICK_NS
 from reflex_ros.train.stages import FlowStage, Statistics
 from reflex_ros.train.start import start_from
+from reflex_ros.train.stills import stills
 from reflex_ros.train.trainer import Budget, Trainer
 from reflex_ros.train.vision import Sheet, VisionStage, encode_images
 
 VALIDATION_SEED, VALIDATION_SHARE = 900_000, 0.04
-VALIDATION_DELAYS = (0.0, 8.0)
-VISION_RATE, FLOW_RATE = 2e-3, 3e-3
+VALIDATION_DELAYS, VALIDATION_CHUNKS = (0.0, 8.0), 512
+VISION_RATE, FLOW_RATE, PRACTICE_RATE = 2e-3, 3e-3, 1e-3
+PRACTICE_SEEDS = 200_000
 EXECUTE_STEPS = 5
 LARGEST_VIEW = 120_000
 """Images of one camera in memory, 12 kB each; more frames are thinned out."""
@@ -45,6 +47,8 @@ class Options:
     recipe: str
     minutes_a: float | None
     minutes_b: float | None
+    minutes_c: float | None
+    rounds: int
     share: float
     seed: int
     workers: int
@@ -90,11 +94,32 @@ class Session:
         batches = recipe.batches(
             o.out / 'validation', seed=VALIDATION_SEED, share=VALIDATION_SHARE * o.share)
         validation = generate(batches, workers=o.workers)
+        shown = [*training, *self._stills(training)]
         for camera in range(len(recipe.network.cameras)):
             if not self._tower_file(camera).exists() and not self._is_stopped():
-                self._vision(camera, training, validation)
+                self._vision(camera, shown, validation)
         if not self._is_stopped():
-            self._flow(training, validation)
+            self._flow(training, validation, 'flow', o.minutes_b or recipe.minutes_b)
+        for number in range(1, o.rounds + 1):
+            if not self._is_stopped():
+                training = [*training, *self._practise(number)]
+                name = f'practice{number}'
+                self._flow(training, validation, name, o.minutes_c or recipe.minutes_c)
+
+    def _stills(self, poses: Sequence[Path]) -> list[Path]:
+        o, recipe = self._options, self._recipe
+        jobs = stills(o.out / 'stills', round(o.share * recipe.stills), seed=o.seed,
+                      cameras=recipe.network.cameras, poses=tuple(poses),
+                      colours=recipe.colours)  # fmt: skip
+        return generate(jobs, workers=o.workers)
+
+    def _practise(self, number: int) -> list[Path]:
+        """Let the policy act and return what the expert would have done (DAgger)."""
+        o, recipe = self._options, self._recipe
+        batches = recipe.batches(
+            o.out / f'practice{number}', seed=o.seed + number * PRACTICE_SEEDS,
+            share=recipe.practice * o.share, learner=o.out / 'policy')  # fmt: skip
+        return generate(batches, workers=o.workers)
 
     def _tower_file(self, camera: int) -> Path:
         return self._options.out / f'vision_{self._recipe.network.cameras[camera]}.safetensors'
@@ -144,20 +169,23 @@ class Session:
         read = self._recipe.readings[self._recipe.network.cameras[camera]]
         return view.images, Sheet.of(read(data.take(view.rows)), like)
 
-    def _flow(self, training: Sequence[Path], validation: Sequence[Path]) -> None:
+    def _flow(self, training: Sequence[Path], validation: Sequence[Path], name: str,
+              minutes: float) -> None:  # fmt: skip
+        """Train prefix and expert for ``minutes``; a later call goes on from an earlier one."""
         out = self._options.out
         for camera in range(len(self._recipe.network.cameras)):
             self.network.tower(camera).load_state_dict(load_file(self._tower_file(camera)))
         learn = self._flow_stage(training, forward=self._compiled(objective.predict))
         check = self._flow_stage(validation, forward=None)
-        minutes = self._options.minutes_b or self._recipe.minutes_b
-        trainer = self._trainer(learn.parameters(), Budget(60 * minutes, FLOW_RATE), 'flow')
+        rate = FLOW_RATE if name == 'flow' else PRACTICE_RATE
+        trainer = self._trainer(learn.parameters(), Budget(60 * minutes, rate), name)
 
         def observe(mean: float) -> None:
             trained = {n: p.detach().clone() for n, p in learn.parameters().items()}
             copy_into(learn.parameters(), trainer.average())
             report = self._validate(check)
-            self._say(f'flow {trainer.step} at {trainer.spent_s:.0f} s, loss {mean:.4f}: {report}')
+            self._say(f'{name} {trainer.step} at {trainer.spent_s:.0f} s, '
+                      f'loss {mean:.4f}: {report}')  # fmt: skip
             self.export(out / 'policy', learn.statistics, trainer, report)
             copy_into(learn.parameters(), trained)
 
@@ -167,13 +195,14 @@ class Session:
             observe=observe,
             observe_every_s=60 * self._options.report_minutes,
         )
+        copy_into(learn.parameters(), trainer.average())
 
     def _validate(self, stage: FlowStage) -> dict[str, str]:
         """Return the open-loop errors in words, by intent where there are several."""
         intents = range(len(self._recipe.shares)) if self._recipe.shares else (None,)
         return {
             f'{"" if intent is None else INTENTS[intent] + " "}delay {delay:g} steps':
-                str(stage.evaluate(size=512, delay=delay, seed=7, intent=intent))
+                str(stage.evaluate(size=VALIDATION_CHUNKS, delay=delay, seed=7, intent=intent))
             for intent in intents for delay in VALIDATION_DELAYS
         }  # fmt: skip
 
@@ -233,6 +262,7 @@ class Session:
                              for task, count in self._recipe.tasks.items()},
                 'seed': self._options.seed,
                 'start': None if self._options.start is None else self._options.start.name,
+                'stage': trainer.name,
                 'flow_steps': trainer.step,
                 'flow_seconds': round(trainer.spent_s),
                 'validation': report,

@@ -33,6 +33,9 @@ def parse(argv: Sequence[str] | None) -> Options:
     add('--recipe', choices=list(RECIPES), default='tiny', help='policy to train')
     add('--minutes-a', type=float, help='vision, minutes per camera; default: of the recipe')
     add('--minutes-b', type=float, help='flow matching, minutes; default: of the recipe')
+    add('--minutes-c', type=float, help='each round of practice, minutes; default: of the recipe')
+    add('--rounds', type=int, default=0, help='rounds of practice: the policy acts and the '
+        'expert says what it would have done (DAgger)')  # fmt: skip
     add('--share', type=float, default=1.0, help='part of the demonstrations of the recipe')
     add('--seed', type=int, default=100_000, help='first episode; random draws')
     add('--workers', type=int, default=2, help='processes for demonstrations')

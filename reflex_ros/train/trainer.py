@@ -64,6 +64,7 @@ class Trainer:
         device: torch.device | None = None,
     ) -> None:
         self.device = device or torch.device('cpu')
+        self.name = file.name.partition('.')[0]
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.step, self.spent_s = 0, 0.0

@@ -11,7 +11,7 @@ from reflex_ros.core.errors import ConfigError
 from reflex_ros.sim.experts import follow
 from reflex_ros.train import demonstrations
 from reflex_ros.train.dataset import Demonstrations
-from reflex_ros.train.demonstrations import generate, plan, record_file
+from reflex_ros.train.demonstrations import generate, plan
 from reflex_ros.train.disturbance import Disturbance
 from reflex_ros.train.looks import BALL_SHARES, CUBE_SHARES, UNSEEN_BALLS, UNSEEN_CUBES, Look
 from reflex_ros.train.recording import FRAME_TICKS, PATH_TICKS, SURPRISE_TICKS, EpisodeRows, cut
@@ -20,7 +20,7 @@ from reflex_ros.train.recording import FRAME_TICKS, PATH_TICKS, SURPRISE_TICKS, 
 def recorded(folder, task, *, seed, episodes, cameras=('main',), colours=False):
     batch, = plan(folder, task, cameras=cameras, episodes=episodes, seed=seed, colours=colours)
     try:
-        record_file(batch)
+        batch.record()
     except ConfigError as error:
         pytest.skip(f'no off-screen rendering here: {error}')
     return Demonstrations.load([batch.file])
@@ -163,3 +163,36 @@ def test_an_episode_in_which_the_expert_fails_leaves_nothing_behind(tmp_path, mo
     monkeypatch.setattr(EpisodeRows, 'add', lambda self, *args, **kwargs: None)
     assert not studio.record(batch.seed, recording)
     assert not recording.paths
+
+
+class Holding:
+    """A rollout that never leaves the first state."""
+
+    def __init__(self):
+        self.home = None
+
+    def see(self, tick, images, state):
+        assert set(images) == {'main'}
+        self.home = state if self.home is None else self.home
+
+    def command(self, tick):
+        return self.home
+
+
+@pytest.mark.parametrize('task', ['drawer', 'jump'])
+def test_practice_is_labelled_with_what_the_expert_would_do_instead(task, monkeypatch):
+    monkeypatch.setattr(demonstrations, 'FOLLOW_S', 0.4)
+    monkeypatch.setattr(demonstrations, 'PRACTICE_S', {'drawer': 0.4})
+    studio = demonstrations.Studio(task, ('main',))
+    studio.world.reset(7)
+    black = SimpleNamespace(render=lambda *_: np.zeros((64, 64, 3), np.uint8))
+    recording = demonstrations.Recording()
+    rows = EpisodeRows(recording, black, ('main',), seed=7, intent=0, look=Look())
+    demonstrations.record_practice(studio, Holding(), rows)
+    usable, command = np.array(recording.columns['usable']), recording.columns['command']
+    assert usable.sum() == (10 if task == 'jump' else 5)
+    for row in np.flatnonzero(usable):
+        path = recording.paths[recording.columns['segment'][row]]
+        tick = int(recording.columns['tick'][row])
+        assert np.abs(path[tick + 50, :6] - command[row][:6]).max() > 0.1
+        assert task == 'jump' or np.array_equal(path[0], command[row])

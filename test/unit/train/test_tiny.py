@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 
@@ -14,7 +15,7 @@ from reflex_ros.core.errors import EXIT_DONE, EXIT_INPUT
 from reflex_ros.infer import flow
 from reflex_ros.infer.families.tiny import TinyPolicy
 from reflex_ros.infer.families.tiny_network import TinyNetwork
-from reflex_ros.train import session, tiny
+from reflex_ros.train import resume, session, tiny
 from reflex_ros.train.recipes import RECIPES
 from reflex_ros.train.start import start_from
 
@@ -32,6 +33,7 @@ def command_fixture(tmp_path, monkeypatch, make_demonstrations, write_demonstrat
     }
     out, file = tmp_path / 'run', tmp_path / 'demo.npz'
     monkeypatch.setattr(session, 'generate', lambda *args, **kwargs: [file])
+    monkeypatch.setattr(session, 'VALIDATION_CHUNKS', 16)
     monkeypatch.setattr(tiny, 'RECIPES', small)
 
     def run(*more, minutes='0.005', recipe='tiny'):
@@ -58,6 +60,19 @@ def test_training_from_nothing_ends_with_a_checkpoint_that_loads(command, recipe
     noise = flow.chunk_noise(0, 1, shape=policy.spec.noise_shape)
     chunk = policy.denoise(pinned, [frame], [0.0], state=np.zeros(7), noise=noise)
     assert chunk.shape == (50, 7)
+
+
+def test_a_round_of_practice_goes_on_from_the_flow_stage(command):
+    run, out = command
+    assert run('--resume', '--rounds', '1', '--minutes-c', '0.002') == EXIT_DONE
+    lines = (out / 'train.log').read_text().splitlines()
+    assert lines[-1].startswith('practice1 ')
+    trained = json.loads((out / 'policy' / 'config.json').read_text())['training']
+    assert trained['stage'] == 'practice1'
+    before, _ = resume.load_state(out / 'flow.state.safetensors')
+    after, meta = resume.load_state(out / 'practice1.state.safetensors')
+    moved = (after['weight.place'] - before['average.place']).abs().max()
+    assert 0 < moved < 2e-3 * meta['step'] + 1e-6
 
 
 def test_a_network_of_two_cameras_starts_from_one_of_one_camera(command):
