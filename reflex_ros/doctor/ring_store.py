@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.doctor.model import Finding, from_error, ok, skip, warn
-from reflex_ros.doctor.software import gpu_device
+from reflex_ros.doctor.software import gpu_device, model_runs
 from reflex_ros.ring.cuda_choice import choose_store
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def ring_store(context: Context) -> Iterable[Finding]:
     """Judge the choice that the nodes of one process would make, and the trial of sharing."""
     found = context.probes.ring()
     wanted = cast('str', context.choices.params['ring.store'])
-    device = 'cuda' if context.choices.params['policy.device'] == 'cuda' else 'cpu'
+    device = 'cuda' if context.choices.params['policy.device'] == 'cuda' else _auto(context)
     try:
         choice, _ = choose_store(wanted, lambda: found, model_device=device, is_one_process=True)
     except ConfigError as error:
@@ -33,6 +33,14 @@ def ring_store(context: Context) -> Iterable[Finding]:
             return [skip(f'{now}; no GPU to share memory of')]
         return [warn(f'{now}; {what}', todo, about=_about(found))]
     return [_ability(now, found)]
+
+
+def _auto(context: Context) -> str:
+    """Return where the model goes, the CPU where a check of its own refuses the parameters."""
+    try:
+        return model_runs(context)[0]
+    except ConfigError:
+        return 'cpu'
 
 
 def _ability(now: str, found: CudaProbe) -> Finding:

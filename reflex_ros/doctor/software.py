@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from reflex_ros.core.errors import ReflexError
+from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.doctor.model import Finding, fail, from_error, ok, skip, warn
 
 if TYPE_CHECKING:
@@ -132,10 +132,16 @@ def gpu(context: Context) -> Iterable[Finding]:
     device, tegra = gpu_device(context)
     cuda = context.probes.cuda()
     about = {'device': device, 'cuda_build': cuda.build, 'usable': cuda.is_usable}
+    try:
+        where, way = model_runs(context)
+    except ConfigError as error:
+        return [from_error(error, about=about)]
+    about |= {'model_device': where, 'acceleration': way}
     if cuda.is_usable:
         free = f'{cuda.free_bytes / 2**30:.1f} of {cuda.total_bytes / 2**30:.1f} GiB free'
-        return [ok(f'{cuda.name}, CUDA {cuda.build}, {free}', about=about,
-                   free_bytes=cuda.free_bytes)]
+        place = 'GPU' if where == 'cuda' else 'CPU'
+        return [ok(f'{cuda.name}, CUDA {cuda.build}, {free}; the policy runs on the {place} '
+                   f'({way})', about=about, free_bytes=cuda.free_bytes)]
     if not device:
         return [skip('no NVIDIA GPU: inference runs on the CPU')]
     why = cuda.error or ('torch is a CPU build' if not cuda.build else 'torch finds no device')
@@ -143,6 +149,27 @@ def gpu(context: Context) -> Iterable[Finding]:
             f'pip install --force-reinstall torch=={PINS["torch"]}   # a CUDA build; then: '
             'nvidia-smi')
     return [warn(f'{device}: {why}', todo, about=about)]
+
+
+def model_runs(context: Context) -> tuple[str, str]:
+    """Return device and acceleration that the nodes would choose with these parameters.
+
+    Raises:
+        ConfigError: One was asked for by name and cannot be had.
+    """
+    from reflex_ros.stages.assemble import SNAPSHOT_FAMILIES
+
+    params, cuda = context.choices.params, context.probes.cuda()
+    if params['policy.name'] not in SNAPSHOT_FAMILIES:
+        return 'cpu', 'traced'
+    try:
+        from reflex_ros.infer.device import choose_acceleration, choose_device
+    except ImportError:  # told by the probe already
+        return 'cpu', 'none'
+    why = '' if cuda.is_usable else cuda.error or (
+        'no GPU that torch can use' if cuda.build else 'torch is a CPU build')
+    device = choose_device(str(params['policy.device']), why_not=lambda: why)
+    return device, choose_acceleration(str(params['policy.acceleration']), device).kind
 
 
 def gpu_device(context: Context) -> tuple[str, str]:
