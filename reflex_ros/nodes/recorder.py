@@ -13,6 +13,7 @@ from reflex_ros.bag.recording import Recording
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.bag.snapshot import SnapshotRing
 from reflex_ros.bag.strip import Strip
+from reflex_ros.core.errors import EXIT_DONE
 from reflex_ros.core.param_table import RECORDER
 from reflex_ros.ros.diagnostics import Diagnosis, Diagnostics
 from reflex_ros.ros.images import ImageDecoder
@@ -22,6 +23,7 @@ from reflex_ros.ros.recording import (
     RawReader,
     bag_diagnosis,
     camera_topics,
+    close_recording,
     ended_early,
     make_recording,
     serve_snapshot,
@@ -39,6 +41,7 @@ class RecorderNode(ReflexNode):
         self._recording: Recording | SnapshotRing | None = None
         self._names: dict[str, tuple[str, ...]] = {}
         self._has_ended = False
+        self.exit_code = EXIT_DONE
         self._service: Any = None
         self._readers: list[RawReader] = []
         self._diagnostics: Diagnostics | None = None
@@ -91,15 +94,7 @@ class RecorderNode(ReflexNode):
             self._diagnostics.close()
         recording, self._recording = self._recording, None
         if recording is not None:
-            report = recording.close()
-            written, dropped = sum(report.written.values()), sum(report.dropped.values())
-            self.get_logger().info(
-                f'recorded: messages={written} dropped={dropped} error={report.error or "none"}'
-            )
-            for name, text in report.odd.items():
-                self.get_logger().warning(f'{name}: images were stored as they came: {text}')
-            if report.error:  # not sooner: without a disk the others go on, and so does this
-                self.fail(ended_early(recording.folder, report.error))
+            self.exit_code = close_recording(self, recording)
 
     def _taker(self, name: str) -> Callable[[bytes, Any], None]:
         recording = cast('Recording | SnapshotRing', self._recording)
@@ -141,8 +136,14 @@ class RecorderNode(ReflexNode):
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the node."""
-    return run_node(RecorderNode, args=args)
+    """Run the node; a bag that ended early is an error at the end, not before."""
+    made: list[RecorderNode] = []
+
+    def make(stop: Stop) -> RecorderNode:
+        made.append(RecorderNode(stop))
+        return made[0]
+
+    return run_node(make, args=args) or made[0].exit_code
 
 
 if __name__ == '__main__':

@@ -18,7 +18,7 @@ from reflex_ros.bag.schema import find_schema
 from reflex_ros.bag.snapshot import REQUEST, SnapshotRing
 from reflex_ros.bag.write import BagWriter, Split
 from reflex_ros.core.clock import Clock
-from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.errors import EXIT_DONE, ConfigError
 from reflex_ros.core.param_table import Value
 from reflex_ros.ros.diagnostics import Diagnosis, Level
 from reflex_ros.ros.qos import TOPICS, Profile, Topic, camera_topic, image_topic, topic
@@ -168,6 +168,21 @@ def bag_diagnosis(recording: Recording | SnapshotRing | None) -> Diagnosis:
         return Diagnosis(Level.ERROR, f'cannot be heard: {names}', values)
     level = Level.WARN if dropped or odd else Level.OK
     return Diagnosis(level, 'recording' if recording.is_on else 'ready', values)
+
+
+def close_recording(node: Any, recording: Recording | SnapshotRing) -> int:
+    """Complete a recording and log what became of it; return the exit code that it deserves."""
+    report = recording.close()
+    written, dropped = sum(report.written.values()), sum(report.dropped.values())
+    node.get_logger().info(
+        f'recorded: messages={written} dropped={dropped} error={report.error or "none"}')
+    for name, text in report.odd.items():
+        node.get_logger().warning(f'{name}: images were stored as they came: {text}')
+    if not report.error:
+        return EXIT_DONE
+    error = ended_early(recording.folder, report.error)
+    node.get_logger().error(f'{type(error).__name__}: {error}')
+    return error.exit_code
 
 
 def ended_early(folder: Path, text: str) -> ConfigError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -239,6 +240,9 @@ def test_a_snapshot_is_written_on_request_and_nothing_before(talker, recorder, r
     with BagReader(tmp_path / 'snapshot_1') as bag:
         assert bag.topics['/run/control_tick'].messages == 50
         assert bag.topics['/run/plan'].messages == 1
+        # frames are in it without recorder.images, compressed
+        assert bag.topics['/run/camera/main/image_raw/compressed'].messages > 30
+        assert '/run/camera/main/image_raw' not in bag.topics
     assert (tmp_path / 'snapshot_1' / 'replay.sh').is_file()
 
 
@@ -260,6 +264,59 @@ def test_a_killed_recorder_leaves_a_bag_that_can_be_repaired(talker, recorder, t
         found = [value.number for _, _, value in bag.values('/run/control_tick')]
     assert len(found) >= 50
     assert found == list(range(1, len(found) + 1))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return the run folder on a file system of 1 MiB."""
+    mount = shutil.which('mount')
+    if mount is None or os.geteuid() != 0:
+        pytest.skip('a small file system can be mounted by root only')
+    done = subprocess.run([mount, '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', str(tmp_path)],
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f'no small file system can be mounted here: {done.stderr.strip()}')
+    yield tmp_path
+    subprocess.run(['umount', '-l', str(tmp_path)], check=True)
+
+
+def test_on_a_full_disk_the_recorder_says_so_and_stays(talker, small_disk, recorder, ros):
+    """Its end would make the supervisor restart it, and end the run in the end."""
+    from diagnostic_msgs.msg import DiagnosticArray
+
+    process, client = recorder('recorder.images:=true', 'recorder.compression:=none')
+    assert client.change('configure')
+    assert client.change('activate')
+    assert talker.ask('match') == 'matched\n'
+    talker.ask(150)
+    found = []
+    node = ros.create_node('listener')
+    node.create_subscription(
+        DiagnosticArray, '/diagnostics', lambda msg: found.extend(
+            status for status in msg.status if status.name == 'recorder: bag'),
+        topic('/diagnostics').qos)
+    errors = []
+
+    def is_said():
+        ros.spin_once(node, timeout_sec=0.05)
+        errors[:] = [s for s in found if s.level == s.ERROR]
+        return len(errors) >= 2
+
+    wait_for(is_said)
+    assert 'recording ended early' in errors[0].message and 'No space' in errors[0].message
+    talker.ask(5)
+    assert process.process.poll() is None
+    assert client.change('deactivate')
+    code, said = process.end()
+    assert code == 2 and 'ended early' in said
+    report = json.loads((small_disk / 'bag' / 'recorder.json').read_text())
+    assert 'No space' in report['error']
+    with BagReader(small_disk / 'bag') as bag:
+        held = {name: info.messages for name, info in bag.topics.items()}
+        assert sum(held.values()) == len(list(bag.messages())) > 10
+    for name, counts in report['topics'].items():
+        assert counts['written'] == held[name], name
+        assert counts['received'] == counts['written'] + counts['dropped'], name
 
 
 def test_a_restarted_recorder_writes_a_bag_of_its_own(recorder, tmp_path):
