@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,12 @@ def offered_qos(
 
 def profiles_text(profiles: Sequence[Qos]) -> str:
     """Return profiles as YAML text with numbers; '' without any."""
-    if not profiles:
-        return ''
+    return _profiles_text(tuple(profiles)) if profiles else ''
+
+
+@lru_cache(maxsize=64)
+def _profiles_text(profiles: tuple[Qos, ...]) -> str:
+    """Return the text; most topics of a bag have the same profiles."""
     found = [
         {
             'history': p.history.value, 'depth': p.depth, 'reliability': p.reliability.value,
