@@ -146,12 +146,15 @@ class StageWorker:
     def _step(self) -> None:
         outputs, probe = self._stage.step(self._clock.now())
         not_before_ns = max((o.not_before_ns for o in outputs), default=0)
-        if self._sleep(max(probe.ready_ns if outputs else 0, not_before_ns)):
+        is_whole = self._sleep(max(probe.ready_ns if outputs else 0, not_before_ns))
+        # nobody may have received what was sent later: it would count as lost on its way
+        sent = self._clock.now()
+        if is_whole:
             self._publish(outputs)
         else:
             outputs = ()
         with self._wake:
-            self._stage.end(self._clock.now(), published=len(outputs))
+            self._stage.end(sent, published=len(outputs))
             self._is_stepping = False
             waiting, self._inbox = self._inbox, {}
             for take in waiting.values():

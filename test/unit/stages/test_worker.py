@@ -41,6 +41,7 @@ class Stage:
 
     def end(self, now, *, published):
         self.ended.append(published)
+        self.sent_ns = now.mono_ns
 
     def status(self, now):
         return StageStatus(number=1, stamp_ns=0, node='policy', state='active', last_input_ns=0,
@@ -60,6 +61,7 @@ def build():
         done = threading.Event()
 
         def publish(outputs):
+            worker.received_ns = clock.mono_ns()
             out.extend(outputs)
             done.set()
 
@@ -74,6 +76,15 @@ def build():
     for worker, stage in workers:
         stage.release.set()
         worker.stop()
+
+
+def test_what_was_published_was_sent_before_anybody_had_it(build):
+    worker, stage = build()
+    stage.release.set()
+    stage.ask()
+    worker.start()
+    assert worker.done.wait(WAIT_S) and worker.stop()
+    assert stage.ended == [1] and stage.sent_ns <= worker.received_ns
 
 
 def test_looking_at_the_status_takes_no_number_of_a_message(build):
