@@ -69,20 +69,23 @@ def check_command(
             f'Command shape: got {command.shape}, expected ({len(names)},) = {", ".join(names)} '
             '(rad, m). Nothing was sent; correct the caller.'
         )
-    _first(~np.isfinite(command), command, names, 'a finite number')
+    if not np.isfinite(command).all():
+        _first(~np.isfinite(command), command, names, 'a finite number')
     outside = command < limits.lower - RANGE_TOLERANCE
     outside |= command > limits.upper + RANGE_TOLERANCE
-    for i in np.flatnonzero(outside)[:1]:
+    if outside.any():
+        i = int(np.argmax(outside))
         bounds = f'{limits.lower[i]:.4f} to {limits.upper[i]:.4f}'
         _first(outside, command, names, bounds)
     if last is not None:
         jump = np.abs(command - last) > max_jump
         if measured is not None:
             jump &= ~(np.abs(command - measured) <= AT_POSE)
-        for i in np.flatnonzero(jump)[:1]:
+        if jump.any():
+            i = int(np.argmax(jump))
             near = f'within {max_jump[i]:.4f} of the last command {last[i]:.4f}'
             _first(jump, command, names, near)
-    return np.clip(command, limits.lower, limits.upper)
+    return command.clip(limits.lower, limits.upper)
 
 
 def _first(bad: object, values: FloatArray, names: tuple[str, ...], expected: str) -> None:

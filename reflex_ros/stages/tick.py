@@ -180,7 +180,7 @@ class TickBook:
         if self._last_command is None or self._is_shadow:
             return 0.0
         error = np.abs(self._last_command - reading.position)
-        return float(np.max(error[revolute(len(error))]))
+        return float(error[revolute(len(error))].max())
 
     def followed(self) -> FloatArray | None:
         """Return the command that the arm should follow, None without one and in shadow mode."""
