@@ -148,15 +148,17 @@ class _McapCheck:
         """Return the messages by topic; None without the index that tells them."""
         view = memoryview(data)
         try:
-            end = self._records(view)
+            broken = self._records(view)
+            has_end = bytes(view[-len(MAGIC):]) == MAGIC
         finally:
             view.release()
-        if end < 0:
-            self._notes.append(f'{self._name}: the end of the file is missing')
+        if broken:
+            text = (f'a record at byte {broken} was changed' if has_end
+                    else 'the end of the file is missing')
+            self._notes.append(f'{self._name}: {text}')
+            return None
         if self._chunks and not self._indices:
             return None
-        if not self._channels and self._counts:
-            return None  # the summary, which names them, is missing
         counts: dict[str, int] = {}
         for number, count in self._counts.items():
             topic = self._channels[number].topic
@@ -164,15 +166,15 @@ class _McapCheck:
         return counts
 
     def _records(self, view: memoryview) -> int:
-        """Return where the footer is, -1 if the file ends before it."""
+        """Return where the file cannot be read on, 0 if it is whole up to its footer."""
         if bytes(view[:len(MAGIC)]) != MAGIC:
             raise ValueError('it does not begin as an MCAP file')
         at = len(MAGIC)
         while at + RECORD.size <= len(view):
             code, length = RECORD.unpack_from(view, at)
             body, stop = at + RECORD.size, at + RECORD.size + length
-            if stop > len(view) or not code:
-                return -1
+            if stop > len(view) or not 0 < code < 128:
+                return at
             if code == CHUNK:
                 self._chunk(view, body, at)
             elif code == MESSAGE_INDEX and not self._is_bad:
@@ -183,10 +185,9 @@ class _McapCheck:
                 number, channel_ = parse_channel(view, body)
                 self._channels[number] = channel_
             elif code == FOOTER:
-                is_end = bytes(view[stop:]) == MAGIC
-                return at if is_end else -1
+                return 0 if bytes(view[stop:]) == MAGIC else at
             at = stop
-        return -1
+        return at
 
     def _chunk(self, view: memoryview, body: int, at: int) -> None:
         self._chunks += 1

@@ -6,8 +6,10 @@ records 3 (schema), 4 (channel), 5 (message) and 6 (chunk).
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -18,7 +20,10 @@ RECORD = struct.Struct('<BQ')
 HEAD = struct.Struct('<QQQI')
 """Begin of a chunk: first and last receipt, bytes, checksum."""
 FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX, DATA_END = 2, 3, 4, 5, 6, 7, 15
+FOOTER_BYTES = 37
+SEARCH_BYTES = 2**20
 _MESSAGE = struct.Struct('<HIQQ')
+_CHUNK_CODE = re.compile(rb'\x06')
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,59 @@ class McapScan:
                 f'MCAP file cannot be read: got a file that starts with '
                 f'{bytes(self.data[: len(MAGIC)])!r}, expected {MAGIC!r}. Give another file.'
             )
-        yield from self._records(len(MAGIC), len(self.data))
+        self._learn()
+        yield from self._file()
+
+    def _learn(self) -> None:
+        """Take topics from the summary, whose copies may outlive those in the data."""
+        try:
+            at, stop = len(self.data) - FOOTER_BYTES, len(self.data) - len(MAGIC)
+            if bytes(self.data[stop:]) != MAGIC or self.data[at] != FOOTER:
+                return
+            (at,) = struct.unpack_from('<Q', self.data, at + RECORD.size)
+            while 0 < at < stop:
+                code, length = RECORD.unpack_from(self.data, at)
+                if code in (SCHEMA, CHANNEL):
+                    self._learn_record(code, at + RECORD.size)
+                elif code == FOOTER or not code:
+                    return
+                at += RECORD.size + length
+        except (ValueError, IndexError, struct.error):
+            return
+
+    def _file(self) -> Iterator[tuple[str, int, bytes]]:
+        """Yield the messages of the file; after a damaged record from the next chunk on."""
+        start = len(MAGIC)
+        while True:
+            yield from self._records(start, len(self.data))
+            if self.end >= len(self.data):
+                return
+            start = self._next_chunk(max(self.end, start))
+            if not start:
+                return
+            text = f'{start - self.end} bytes from byte {self.end} on cannot be read'
+            if text not in self.damage:
+                self.damage.append(text)
+
+    def _next_chunk(self, start: int) -> int:
+        """Return where the next whole chunk begins, 0 if there is none."""
+        while start + RECORD.size + HEAD.size + 12 <= len(self.data):
+            block = bytes(self.data[start: start + SEARCH_BYTES])
+            for at in (start + found.start() for found in _CHUNK_CODE.finditer(block)):
+                if self._is_chunk(at):
+                    return at
+            start += SEARCH_BYTES
+        return 0
+
+    def _is_chunk(self, at: int) -> bool:
+        body = at + RECORD.size
+        if body + HEAD.size + 12 > len(self.data):
+            return False
+        (length,) = struct.unpack_from('<Q', self.data, at + 1)
+        _, _, size, _ = HEAD.unpack_from(self.data, body)
+        name, packed = struct.unpack_from('<IQ', self.data, body + HEAD.size)
+        return (not name and size == packed == length - HEAD.size - 12
+                and body + length <= len(self.data))
 
     def _records(self, start: int, stop: int) -> Iterator[tuple[str, int, bytes]]:
         while start + RECORD.size <= stop:
@@ -74,11 +131,16 @@ class McapScan:
                 return
             if code == MESSAGE:
                 yield from self._message(body, body + length)
-            elif code == SCHEMA:
-                self._schema(body)
-            elif code == CHANNEL:
-                self._channel(body)
+            elif code in (SCHEMA, CHANNEL):
+                with suppress(ValueError, struct.error):  # the summary may have a whole copy
+                    self._learn_record(code, body)
             start = self.end = body + length
+
+    def _learn_record(self, code: int, body: int) -> None:
+        if code == SCHEMA:
+            self._schema(body)
+        else:
+            self._channel(body)
 
     def _chunk(self, start: int, stop: int) -> Iterator[tuple[str, int, bytes]]:
         if start + HEAD.size + 4 > stop:
@@ -110,11 +172,11 @@ class McapScan:
         (number,) = struct.unpack_from('<H', self.data, start)
         name, start = self._text(start + 2)
         _, start = self._text(start)
-        self.schemas[number] = (name, self._text(start)[0])
+        self.schemas.setdefault(number, (name, self._text(start)[0]))
 
     def _channel(self, start: int) -> None:
         number, channel = parse_channel(self.data, start)
-        self.channels[number] = channel
+        self.channels.setdefault(number, channel)
 
     def _text(self, start: int) -> tuple[str, int]:
         return _text(self.data, start)

@@ -48,6 +48,7 @@ class McapStore:
         self._channels: dict[str, tuple[int, bytes]] = {}
         self._indices: list[bytes] = []
         self._chunk = bytearray()
+        self._known = bytearray()
         self._where: dict[int, list[tuple[int, int]]] = {}
         self._append(MAGIC + _record(_HEADER, _text('ros2') + _text('reflex_ros')))
 
@@ -61,7 +62,7 @@ class McapStore:
             body = struct.pack('<H', number) + b''.join(
                 map(_text, (kind, 'ros2msg', topic.schema.text)))
             self._schemas[kind] = number, _record(_SCHEMA, body)
-            self._chunk += self._schemas[kind][1]
+            self._known += self._schemas[kind][1]
             self.tail_bytes += len(self._schemas[kind][1])
         pairs = b''.join(map(_text, ('offered_qos_profiles', profiles_text(topic.qos),
                                      'topic_type_hash', topic.schema.rihs01)))
@@ -69,7 +70,7 @@ class McapStore:
         body = (struct.pack('<HH', number, self._schemas[kind][0]) + _text(topic.name)
                 + _text('cdr') + struct.pack('<I', len(pairs)) + pairs)
         self._channels[topic.name] = number, _record(_CHANNEL, body)
-        self._chunk += self._channels[topic.name][1]
+        self._known += self._channels[topic.name][1]
         self.tail_bytes += len(self._channels[topic.name][1]) + _ENTRY.size
 
     def write(self, topic: BagTopic, stamp_ns: int, data: bytes) -> None:
@@ -94,11 +95,15 @@ class McapStore:
         Raises:
             OSError: The disk is full; all that was pending is lost, the file is whole.
         """
+        if self._known:
+            # beside the chunks, so that a damaged one takes no topic with it
+            known, self._known = bytes(self._known), bytearray()
+            self._append(known)
         if not self._chunk:
             return
         chunk, where, pending = self._chunk, self._where, self.pending
         self._chunk, self._where, self.pending = bytearray(), {}, Tally()
-        start_ns, end_ns = (pending.start_ns, pending.end_ns) if pending.total else (0, 0)
+        start_ns, end_ns = pending.start_ns, pending.end_ns
         head = struct.pack('<QQQI', start_ns, end_ns, len(chunk), crc32(chunk))
         record = _record(_CHUNK, b''.join((head, _text(''), struct.pack('<Q', len(chunk)), chunk)))
         data, offsets, at = [record], [], self._end + len(record)

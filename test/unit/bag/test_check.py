@@ -116,11 +116,37 @@ def test_a_scan_without_checksums_can_fail_the_last_test(tmp_path, topic, ticks)
     files.write(topic.name, *ticks[0])
     files.close()
     data = bytearray((tmp_path / 'bag' / 'bag_0.mcap').read_bytes())
-    chunk = 8 + 9 + int.from_bytes(data[9:17], 'little')
+    chunk = data.rindex(b'\x06', 0, data.index(ticks[0][1]) - 40)
+    while int.from_bytes(data[chunk + 1:chunk + 9], 'little') > len(data):
+        chunk = data.rindex(b'\x06', 0, chunk)
     data[data.index(ticks[0][1]) + 60] ^= 0xFF
     assert list(McapScan(memoryview(bytes(data))).messages()) == []
     data[chunk + 9 + 24:chunk + 9 + 28] = bytes(4)
     assert len(list(McapScan(memoryview(bytes(data))).messages())) == 1
+
+
+def test_a_damaged_record_costs_what_it_hides_and_no_more(tmp_path, topic, ticks):
+    """The head of the second of four chunks is destroyed; the topics are known all the same."""
+    files = BagFiles(tmp_path / 'bag', [topic])
+    files.open()
+    heads = []
+    for number in range(200):
+        if number % 50 == 0:
+            heads.append(next((tmp_path / 'bag').glob('*.mcap')).stat().st_size)
+        files.write(topic.name, number + 1, ticks[number % 50][1])
+        if number % 50 == 49:
+            files.flush()
+    files.close()
+    path = tmp_path / 'bag' / 'bag_0.mcap'
+    data = bytearray(path.read_bytes())
+    data[heads[1]:heads[1] + 9] = b'\xff' * 9
+    data[30:40] = bytes(10)  # in the records of the topics, which the end has once more
+    path.write_bytes(data)
+    assert check_bag(tmp_path / 'bag').damage
+    result = repair(tmp_path / 'bag')
+    assert result.messages == {'/control_tick': 150}
+    assert any('cannot be read' in text for text in result.missing)
+    assert stamps(tmp_path / 'bag') == [*range(1, 51), *range(101, 201)]
 
 
 def test_damaged_pages_of_a_database_are_found(tmp_path, topic, ticks):

@@ -68,6 +68,16 @@ def test_a_bag_opens_with_the_mcap_library(tmp_path, topic, ticks, log):
         mcap = reader.make_reader(file, decoder_factories=[decoder.DecoderFactory()])
         found = [message.index for _, _, _, message in mcap.iter_decoded_messages()]
     assert found == [tick.index for tick in log.ticks]
+    with open(tmp_path / 'bag' / 'bag_0.mcap', 'rb') as file:  # as it streams, checksums too
+        stream = reader.NonSeekingReader(file, validate_crcs=True)
+        assert [message.log_time for _, _, message in stream.iter_messages()] == [
+            stamp_ns for stamp_ns, _ in ticks]
+    with open(tmp_path / 'bag' / 'bag_0.mcap', 'rb') as file:
+        summary = reader.make_reader(file).get_summary()
+    (channel,) = summary.channels.values()
+    assert set(channel.metadata) == {'offered_qos_profiles', 'topic_type_hash'}
+    assert channel.metadata['topic_type_hash'] == topic.schema.rihs01
+    assert summary.statistics.message_count == len(ticks)
 
 
 def test_metadata_has_the_version_that_humble_and_jazzy_read(tmp_path, topic, ticks):
