@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -195,3 +197,30 @@ def test_only_the_chunk_whose_bytes_were_changed_is_left_out(stalled, tmp_path):
     read = [sum(analysis.run.recorded.read.values()) for analysis in (whole, found)]
     assert read == [len(rows), len(rows) - 200]
     assert any('messages could be read' in note for note in found.notes)
+
+
+HALF_DONE = """
+import os, sqlite3, sys
+base = sqlite3.connect(sys.argv[1])
+base.execute('PRAGMA cache_size=1')
+for number in range(400):
+    base.execute('INSERT INTO messages (topic_id, timestamp, data) VALUES (1, 5, ?)',
+                 (bytes(9000),))
+base.execute('UPDATE messages SET timestamp = timestamp + 1')
+os._exit(9)
+"""
+
+
+def test_what_a_killed_writer_left_half_done_is_not_read_and_not_changed(stalled, tmp_path):
+    folder = stalled.write(tmp_path / 'bag', images=False, is_brief=True, storage='sqlite3')
+    whole = analyse(folder)
+    data = data_of(folder)
+    subprocess.run([sys.executable, '-c', HALF_DONE, str(data)], check=False)
+    journal = data.with_name(f'{data.name}-journal')
+    assert journal.stat().st_size
+    (folder / 'metadata.yaml').unlink()
+    before = data.read_bytes(), journal.read_bytes()
+    found = analyse(folder)
+    assert found.summary.ticks == whole.summary.ticks
+    assert sum(found.run.recorded.read.values()) == sum(whole.run.recorded.read.values())
+    assert (data.read_bytes(), journal.read_bytes()) == before, 'a report changes nothing'
