@@ -27,7 +27,7 @@ from reflex_ros.core.params import to_markdown
 from reflex_ros.doctor.registry import CHECKS
 from reflex_ros.report import arm_tables
 from reflex_ros.study import results_page
-from reflex_ros.study.fault_report import matrix_lines
+from reflex_ros.study.fault_report import kill_lines, matrix_lines
 from reflex_ros.study.prior_caches_report import vl_lines, vla_lines
 from reflex_ros.study.results import newest
 from reflex_ros.study.stability_report import stability_lines
@@ -285,6 +285,11 @@ def fault_matrix(root: Path) -> list[str]:
     return matrix_lines(root)
 
 
+def kills(root: Path) -> list[str]:
+    """Return what came of the processes that were killed."""
+    return kill_lines(root)
+
+
 def tiny_weights(root: Path) -> list[str]:
     """Return whether the checkpoint of ``tiny`` is in this checkout."""
     weights = root / 'reflex_ros' / 'data' / 'tiny' / 'model.safetensors'
@@ -327,6 +332,7 @@ TABLES: Mapping[str, Callable[[Path], list[str]]] = {
     'arm-watchdogs': arm_table(arm_tables.watchdogs),
     'arm-faults': fault_table,
     'fault-matrix': fault_matrix,
+    'kills': kills,
     'doctor-checks': doctor_checks,
     'idle-parameters': idle_parameters,
     'nodes': node_table,

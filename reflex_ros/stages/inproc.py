@@ -35,6 +35,7 @@ from reflex_ros.stages.worker import StageWorker, TickLoop
 
 if TYPE_CHECKING:
     from reflex_ros.arm.direct import Plant
+    from reflex_ros.arm.protocol import Arm
     from reflex_ros.core.clock import Clock, Instant
     from reflex_ros.core.ledger import LedgerWriter
     from reflex_ros.core.limits import JointLimits
@@ -95,19 +96,21 @@ class InprocRun:
         render: Returns the image of a camera from a snapshot and a frame number; None for frames
             without pixels. Called from one thread.
         ledger: Where the bridge writes its ticks.
+        arm: Another arm than a direct one over ``plant``.
     """
 
     def __init__(self, config: InprocConfig, *, world: LiveWorld, plant: Plant,
                  limits: JointLimits, clock: Clock, model: ChunkModel,
                  encoder: FrameEncoder | None = None,
                  render: Callable[[object, str, int], ByteArray] | None = None,
-                 ledger: LedgerWriter | None = None) -> None:
+                 ledger: LedgerWriter | None = None, arm: Arm | None = None) -> None:
         self._config, self._world, self._clock, self._render = config, world, clock, render
         self.log = RunLog()
         self._failures = _Failures()
         self._lock = threading.RLock()
         self._is_stopping = threading.Event()
-        self.bridge = Bridge(DirectArm(plant, clock, limits=limits), config.bridge, clock, ledger)
+        self.bridge = Bridge(arm or DirectArm(plant, clock, limits=limits), config.bridge, clock,
+                             ledger)
         self._encoder = EncoderStage(
             config.encoder or EncoderConfig(config.cameras), lambda _: ClockProbe(clock), encoder)
         self.policy = PolicyStage(model, config.policy, lambda _: ClockProbe(clock))

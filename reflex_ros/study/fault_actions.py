@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reflex_ros.core.clock import MS, Instant, S
+from reflex_ros.core.clock import S
 from reflex_ros.core.types import ActionChunk, KvBlock, Plan
 
 if TYPE_CHECKING:
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     Edit = Callable[[ActionChunk], ActionChunk]
 
 NEVER_NS = 10**15
-SWING_RAD, SWING_RATE = 0.64, 2.5
-"""A swing of joint 1: half its width and rad/s of its phase; 1.6 rad/s and 4 rad/s² at most."""
-
-
-def _later(rig: FaultRig, delay_s: float, action: Callable[[], object]) -> None:
-    run = rig.run
-    run.timeline.at(run.clock.mono_ns() + round(delay_s * S), action)
 
 
 def from_first(act: Act) -> Act:
@@ -60,7 +53,7 @@ def camera_pause(seconds: float) -> Act:
     def act(rig: FaultRig) -> None:
         on_frame = rig.run.encoder.on_frame
         cameras(lambda number, frame: None)(rig)
-        _later(rig, seconds, lambda: setattr(rig.run.encoder, 'on_frame', on_frame))
+        rig.later(seconds, lambda: setattr(rig.run.encoder, 'on_frame', on_frame))
     return act
 
 
@@ -93,12 +86,12 @@ def step_clock(seconds: float) -> Act:
     return lambda rig: rig.run.clock.step_stamp(round(seconds * S))
 
 
-def shake_clock(seconds: float, times: int) -> Act:
-    """Return what steps ROS time to and fro every 100 ms."""
+def shake_clock(seconds: float, every_s: float, times: int) -> Act:
+    """Return what steps ROS time to and fro, faster than three chunks can agree about it."""
     def act(rig: FaultRig) -> None:
         for n in range(times):
             step_ns = round(seconds * S) * (-1) ** n
-            _later(rig, 0.1 * n, lambda step_ns=step_ns: rig.run.clock.step_stamp(step_ns))
+            rig.later(every_s * n, lambda step_ns=step_ns: rig.run.clock.step_stamp(step_ns))
     return act
 
 
@@ -106,7 +99,7 @@ def drift_clock(seconds: float, times: int) -> Act:
     """Return what lets ROS time run ahead, a little every 20 ms."""
     def act(rig: FaultRig) -> None:
         for n in range(times):
-            _later(rig, 0.02 * n, lambda: rig.run.clock.step_stamp(round(seconds * S)))
+            rig.later(0.02 * n, lambda: rig.run.clock.step_stamp(round(seconds * S)))
     return act
 
 
@@ -114,104 +107,45 @@ def simulated_back(seconds: float) -> Act:
     """Return what sets simulated time back, as a restarted simulation does."""
     def act(rig: FaultRig) -> None:
         rig.run.clock.step_stamp(-round(seconds * S))
-        rig.run.encoder.restart_time()
-        rig.run.policy.restart_time()
+        rig.restart_time()
     return act
 
 
 # ---- processes -------------------------------------------------------------------------------
 
 
-def _worker(rig: FaultRig, name: str):
-    return rig.run.policy_worker if name == 'policy' else rig.run.encoder_worker
-
-
 def kill(name: str, *, for_s: float = 0.0) -> Act:
     """Return what ends a node, for a time or for good."""
     def act(rig: FaultRig) -> None:
-        worker = _worker(rig, name)
-        worker.is_dead = True
-
-        def revive() -> None:
-            worker.is_dead = worker.is_busy = False
-            worker.poke()
-
+        rig.kill(name)
         if for_s:
-            _later(rig, for_s, revive)
+            rig.later(for_s, lambda: rig.revive(name))
     return act
 
 
 def never(name: str) -> Act:
     """Return what lets a node never have lived."""
-    def act(rig: FaultRig) -> None:
-        _worker(rig, name).is_dead = True
-    return from_first(act)
+    return from_first(lambda rig: rig.kill(name))
 
 
 def hang(name: str) -> Act:
     """Return what lets a node be busy for ever, still giving signs of life."""
-    def act(rig: FaultRig) -> None:
-        worker = _worker(rig, name)
-        worker.is_busy = True
-        worker._finish = lambda outputs: None
-        stage = rig.run.policy if name == 'policy' else rig.run.encoder
-        stage.begin(rig.run.clock.now())
-    return act
+    return lambda rig: rig.hang(name)
 
 
 def late_tick(seconds: float) -> Act:
     """Return what runs one tick late."""
-    def act(rig: FaultRig) -> None:
-        step = rig.run.bridge.step
-
-        def late(now, due_ns, index):
-            rig.run.bridge.step = step
-            delay_ns = round(seconds * S)
-            return step(Instant(now.mono_ns + delay_ns, now.stamp_ns + delay_ns), due_ns, index)
-
-        rig.run.bridge.step = late
-    return act
+    return lambda rig: rig.late_tick(seconds)
 
 
 def skip_ticks(number: int) -> Act:
     """Return what lets the loop miss some ticks."""
-    def act(rig: FaultRig) -> None:
-        step, left = rig.run.bridge.step, number
-
-        def skipping(now, due_ns, index):
-            nonlocal left
-            if left:
-                left -= 1
-                return ()
-            rig.run.bridge.step = step
-            return step(now, due_ns, index)
-
-        rig.run.bridge.step = skipping
-    return act
-
-
-def in_swing(act: Act) -> Act:
-    """Return what lets joint 1 swing, at up to 1.6 rad/s, and breaks the loop at that speed."""
-    def swing(rig: FaultRig) -> None:
-        began_ns = rig.run.clock.stamp_ns()
-        middle: list[float] = []
-
-        def edit(chunk: ActionChunk) -> ActionChunk:
-            times = chunk.step0_at_ns + np.arange(len(chunk.positions)) * chunk.step_period_ns
-            turned = SWING_RATE * np.maximum(times - began_ns, 0) / S
-            positions = chunk.positions.copy()
-            middle[:] = middle or [float(positions[0, 0])]
-            positions[:, 0] = middle[0] + SWING_RAD * (1.0 - np.cos(turned))
-            return replace(chunk, positions=positions)
-
-        chunks(edit)(rig)
-        _later(rig, np.pi / 2.0 / SWING_RATE, lambda: act(rig))
-    return swing
+    return lambda rig: rig.skip_ticks(number)
 
 
 def stop(rig: FaultRig) -> None:
     """Ask the bridge to stop, as its supervisor does before it ends it."""
-    rig.run.bridge.request_stop(rig.run.clock.now())
+    rig.stop()
 
 
 # ---- ring ------------------------------------------------------------------------------------
@@ -222,7 +156,7 @@ def lose_ring(for_s: float | None) -> Act:
     def act(rig: FaultRig) -> None:
         rig.model.is_ring_alive, rig.model.gone = False, NEVER_NS
         if for_s is not None:
-            _later(rig, for_s, lambda: _ring_back(rig))
+            rig.later(for_s, lambda: _ring_back(rig))
     return act
 
 
@@ -248,7 +182,7 @@ def _deliver(rig: FaultRig, kind: type, change: Callable[[object, Callable], obj
              for_s: float = 0.0) -> None:
     deliver = rig.run._deliver
     if for_s:
-        _later(rig, for_s, lambda: setattr(rig.run, '_deliver', deliver))
+        rig.later(for_s, lambda: setattr(rig.run, '_deliver', deliver))
 
     def changed(value: object) -> None:
         if isinstance(value, kind):
@@ -279,8 +213,8 @@ def repeat_chunks(rig: FaultRig) -> None:
 def delay_chunks(seconds: float, for_s: float) -> Act:
     """Return what delivers every chunk later, for a time."""
     def act(rig: FaultRig) -> None:
-        _deliver(rig, ActionChunk, for_s=for_s, change=lambda chunk, deliver: _later(
-            rig, seconds, lambda: deliver(chunk)))
+        _deliver(rig, ActionChunk, for_s=for_s, change=lambda chunk, deliver: rig.later(
+            seconds, lambda: deliver(chunk)))
     return act
 
 
@@ -386,15 +320,14 @@ def runaway(chunk: ActionChunk) -> ActionChunk:
 def fill_bus(seconds: float) -> Act:
     """Return what lets the bus take no frames for a time."""
     def act(rig: FaultRig) -> None:
-        rig.bus.is_full = True
-        _later(rig, seconds, lambda: setattr(rig.bus, 'is_full', False))
+        rig.fill_bus(True)
+        rig.later(seconds, lambda: rig.fill_bus(False))
     return act
 
 
 def close_connection(rig: FaultRig) -> None:
     """Close the connection to the server."""
-    assert rig.bus.link is not None
-    rig.bus.link.lose('the server closed the connection')
+    rig.cut()
 
 
 # ---- operator --------------------------------------------------------------------------------
@@ -415,48 +348,34 @@ def hold_and_resume(seconds: float) -> Act:
     """Return what holds and resumes after a time."""
     def act(rig: FaultRig) -> None:
         rig.hold()
-        _later(rig, seconds, rig.resume)
+        rig.later(seconds, rig.resume)
     return act
 
 
 def hold_in_ramp(rig: FaultRig) -> None:
     """Hold, resume, and hold again in the ramp."""
     hold_and_resume(1.0)(rig)
-    _later(rig, 1.2, rig.hold)
+    rig.later(1.2, rig.hold)
 
 
 def hold_and_resume_in_turns(rig: FaultRig) -> None:
     """Hold and resume ten times each."""
     for n in range(20):
-        _later(rig, 0.1 * n, rig.hold if n % 2 == 0 else rig.resume)
+        rig.later(0.1 * n, rig.hold if n % 2 == 0 else rig.resume)
+
+
+def recover(rig: FaultRig) -> None:
+    """Recover, without a hand on the arm."""
+    rig.recover()
 
 
 def instruct(rig: FaultRig) -> None:
     """Give another instruction."""
-    rig.reply(rig.run.bridge.set_instruction('follow the ball', rig.run.clock.now()))
+    rig.instruct('follow the ball')
 
 
 def push_and_resume(rig: FaultRig) -> None:
     """Hold, let somebody push the arm aside, and resume where it is."""
     rig.hold()
-
-    def push() -> None:
-        firmware = rig.bus.emulator.firmware
-        firmware.target_rad[0] = firmware.target_rad[0] + 0.4
-
-    def keep_pushing() -> None:
-        firmware = rig.bus.emulator.firmware
-        move = firmware.move_joints
-        pose = list(firmware.target_rad)
-        pose[0] += 0.4
-
-        def pushed(message) -> None:
-            move(message)
-            firmware.target_rad[0] = pose[0]
-
-        firmware.move_joints = pushed
-        _later(rig, 1.0 - MS / S, lambda: setattr(firmware, 'move_joints', move))
-
-    push()
-    _later(rig, 0.5, keep_pushing)
-    _later(rig, 1.49, rig.resume)
+    rig.later(0.5, lambda: rig.push(0.4, 1.0))
+    rig.later(1.49, rig.resume)

@@ -26,7 +26,12 @@ from reflex_ros.study.fault_report import RESULT, Row, write_matrix
 from reflex_ros.study.fault_rig import FAULT_S, FaultRig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from reflex_ros.study.fault_rig import RigOptions
+    from reflex_ros.study.fault_socket_rig import SocketRig
+
+    Rig = FaultRig | SocketRig
 
 QUERIES = frozenset({0x472, 0x477, 0x4AF})
 """Frames that ask and move nothing."""
@@ -39,19 +44,23 @@ STILL_RAD = 2e-3
 """An arm that stands still moves less than this in the last second: the lag of its drives."""
 LIVE = ('fresh', 'limited', 'ramping')
 SETTLE_S = 0.25
+MOVING, SPEED_S = 1.5, 0.1
+"""rad/s of an arm at speed, and how long before the fault it is looked at."""
 RECOVER_CALLS = 3
 PAUSE_S = 0.6
 """Between recover and resume: the arm must stand still."""
 
 
-def run_case(name: str, folder: Path, case: Case | None = None) -> Row:
+def run_case(name: str, folder: Path, case: Case | None = None, *,
+             make_rig: Callable[[Path, RigOptions], Rig] = FaultRig) -> Row:
     """Run one fault and compare with what is specified.
 
     Args:
         name: Of ``CASES``. folder: For its files. case: Another one than the table's.
+        make_rig: Where it runs; on the virtual clock by default.
     """
     case = CASES[name] if case is None else case
-    rig = FaultRig(folder, case.rig_options())
+    rig = make_rig(folder, case.rig_options())
     try:
         try:
             rig.start()
@@ -64,10 +73,9 @@ def run_case(name: str, folder: Path, case: Case | None = None) -> Row:
         rig.close()
 
 
-def _schedule(rig: FaultRig, case: Case) -> None:
+def _schedule(rig: Rig, case: Case) -> None:
     if case.act is not None:
-        at_s = 0.0 if _is_from_first(case) else FAULT_S
-        rig.at(at_s, lambda: case.act(rig))
+        rig.at(case.from_s, lambda: case.act(rig))
     if case.script and not case.from_start:
         for fault in load_script(case.script).faults:
             rig.at(FAULT_S, lambda fault=fault: rig.inject(fault))
@@ -76,7 +84,7 @@ def _schedule(rig: FaultRig, case: Case) -> None:
         rig.at(RECOVER_S, lambda: _recover(rig))
 
 
-def _recover(rig: FaultRig) -> None:
+def _recover(rig: Rig) -> None:
     """Recover as an operator does: without a hand on the arm, then with, then resume.
 
     A reset, where only that helps, is an answer of its own and needs another call.
@@ -86,17 +94,13 @@ def _recover(rig: FaultRig) -> None:
         rig.recover(arm_supported=True)
         if rig.replies[-1].accepted:
             break
-    rig.run.timeline.at(rig.run.clock.mono_ns() + round(PAUSE_S * S), rig.resume)
-
-
-def _is_from_first(case: Case) -> bool:
-    return bool(getattr(case.act, 'is_from_first', False))
+    rig.later(PAUSE_S, rig.resume)
 
 
 # ---- judging ---------------------------------------------------------------------------------
 
 
-def _refused(name: str, case: Case, rig: FaultRig, error: ArmError) -> Row:
+def _refused(name: str, case: Case, rig: Rig, error: ArmError) -> Row:
     ids = {record.can_id for record in rig.bus.tap.recent()}
     problems = []
     if case.outcome is not Outcome.REFUSED or error.code != case.code:
@@ -107,20 +111,31 @@ def _refused(name: str, case: Case, rig: FaultRig, error: ArmError) -> Row:
                (), error.code, case.outcome.value, tuple(problems))
 
 
-def _row(name: str, case: Case, rig: FaultRig) -> Row:
-    from_s = 0.0 if _is_from_first(case) else FAULT_S
+def _row(name: str, case: Case, rig: Rig) -> Row:
+    from_s = case.from_s
     judged = rig.judge(from_s)
     found = rig.causes(from_s)
     causes = tuple(dict.fromkeys(cause for verdict, cause in found if verdict not in LIVE))
     problems = [*judged.violations, *_ids(rig.bus.tap.recent()), *_causes(case, causes),
                 *_code(case, rig), *_outcome(case, rig, found, from_s)]
+    speed = _speed(rig, from_s)
+    if case.is_moving and speed < MOVING:
+        problems.append(f'the arm went at {speed:.2f} rad/s when the fault came')
     if not rig.accounted():
         problems.append('the ledger does not have every tick exactly once')
     moved = None if case.is_moved else _moved(rig, from_s)
     return Row(name, case.area, case.where, _behaviour(found, rig), round(judged.max_velocity, 2),
                round(judged.max_acceleration, 1), moved, causes,
                case.code if case.code in rig.seen else ', '.join(rig.seen), case.outcome.value,
-               tuple(problems))
+               tuple(problems), speed=round(speed, 2), **rig.readings(judged))
+
+
+def _speed(rig: Rig, from_s: float) -> float:
+    """Return the speed of the last commands before the fault, rad/s by order."""
+    times, commands = rig.stream()
+    last = commands[(times > from_s - SPEED_S) & (times <= from_s), :6]
+    period_s = rig.period_ns / S
+    return float(np.abs(np.diff(last, axis=0)).max(initial=0.0) / period_s)
 
 
 def _ids(frames: Iterable[TapRecord]) -> list[str]:
@@ -136,14 +151,14 @@ def _causes(case: Case, causes: Sequence[str]) -> list[str]:
     return found + [f'cause {cause} was not expected' for cause in sorted(strange)]
 
 
-def _code(case: Case, rig: FaultRig) -> list[str]:
+def _code(case: Case, rig: Rig) -> list[str]:
     if case.outcome in LATCHING:
         return [] if not case.code or case.code in rig.seen else [
             f'code {case.code} was never in force, but {rig.seen}']
     return [f'codes {rig.seen} were in force'] if rig.seen and 'arm_fault' not in case.also else []
 
 
-def _outcome(case: Case, rig: FaultRig, found: Sequence[tuple[str, str]],
+def _outcome(case: Case, rig: Rig, found: Sequence[tuple[str, str]],
              from_s: float) -> list[str]:
     end = rig.causes(case.duration_s - END_S)
     is_live = all(verdict in LIVE for verdict, _ in end)
@@ -160,7 +175,7 @@ def _outcome(case: Case, rig: FaultRig, found: Sequence[tuple[str, str]],
     return problems
 
 
-def _at_rest(rig: FaultRig, low_s: float, high_s: float) -> list[str]:
+def _at_rest(rig: Rig, low_s: float, high_s: float) -> list[str]:
     ticks = rig.ticks(low_s, high_s)
     commands = np.array([tick.command for tick in ticks if len(tick.command)])
     if any(tick.verdict.value in LIVE for tick in ticks):
@@ -172,7 +187,7 @@ def _at_rest(rig: FaultRig, low_s: float, high_s: float) -> list[str]:
     return [f'the arm moves by {spread:.4f} rad in the last second'] if spread > STILL_RAD else []
 
 
-def _latched(case: Case, rig: FaultRig, from_s: float) -> list[str]:
+def _latched(case: Case, rig: Rig, from_s: float) -> list[str]:
     problems: list[str] = []
     resumed, unsupported, *recovers = [r for r in rig.replies if 'ramps in' not in r.reason]
     if resumed.accepted or 'Recover it first' not in resumed.reason:
@@ -196,7 +211,7 @@ def _latched(case: Case, rig: FaultRig, from_s: float) -> list[str]:
     return problems
 
 
-def _moved(rig: FaultRig, from_s: float) -> float | None:
+def _moved(rig: Rig, from_s: float) -> float | None:
     """Return the largest joint motion from the fault to the first rest, None without a rest."""
     times, poses = rig.path()
     after = np.flatnonzero(times >= from_s)
@@ -208,7 +223,7 @@ def _moved(rig: FaultRig, from_s: float) -> float | None:
     return None
 
 
-def _behaviour(found: Sequence[tuple[str, str]], rig: FaultRig) -> str:
+def _behaviour(found: Sequence[tuple[str, str]], rig: Rig) -> str:
     """Return the verdicts in their order, each with its number of ticks."""
     runs: list[list[Any]] = []
     for verdict, _ in found:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reflex_ros.arm.config import DriverConfig
 from reflex_ros.arm.driver import PiperDriver
-from reflex_ros.core.clock import MS, S
+from reflex_ros.core.clock import MS, Instant, S
 from reflex_ros.core.ledger import CAUSE_CODES, VERDICT_CODES, LedgerReader, LedgerWriter
 from reflex_ros.core.param_table import BRIDGE, ENCODER, POLICY, SIMULATOR
 from reflex_ros.core.params import defaults
@@ -23,20 +23,19 @@ from reflex_ros.sim.faults import Fault
 from reflex_ros.sim.injector import FaultInjector
 from reflex_ros.sim.world import World
 from reflex_ros.stages.build import bridge_config, limits_from, policy_config
-from reflex_ros.stages.oracle import OraclePolicy
 from reflex_ros.stages.virtual import VirtualConfig, VirtualRun
 from reflex_ros.study.fault_bus import TimelineClock, VirtualBus, VirtualLink, commands_of
 from reflex_ros.study.fault_judge import Judgement, judge
+from reflex_ros.study.fault_push import push_firmware
+from reflex_ros.study.fault_swing import LEAD_S, FaultyOracle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from reflex_ros.arm.protocol import Arm
-    from reflex_ros.core.probe import Probe
     from reflex_ros.core.types import ControlTick, FloatArray, Reply
     from reflex_ros.sim.faults import FaultScript
-    from reflex_ros.stages.models import InferRequest
 
 LIMITS = MappingProxyType({'safety.speed_scale': 1.0, 'run.autostart': True})
 """The limits of ``config/robots/piper.yaml``, unscaled: the widest that an arm is ever given."""
@@ -55,6 +54,7 @@ class RigOptions:
         params: Parameters by name. script: Faults from power-on.
         emulator: Kind of arm. has_pictures: Whether the frames carry pixels: noise.
         bridge: Fields of the bridge's settings. cameras: Names, primary first.
+        is_swinging: Whether joint 1 swings, at its greatest speed when the fault comes.
     """
 
     seed: int = 1
@@ -65,33 +65,61 @@ class RigOptions:
     has_pictures: bool = False
     bridge: dict[str, object] = field(default_factory=dict)
     cameras: tuple[str, ...] = ('main',)
+    is_swinging: bool = False
 
 
-class FaultyOracle(OraclePolicy):
-    """The oracle behind a ring that can be lost.
+class Records:
+    """What a run left in its log and in its ledger file.
 
     Attributes:
-        is_ring_alive: What it says of the ring. gone: How many of the next blocks are gone before
-            they are read.
+        run: The loop with its log and the instant of tick 0. end_ns: When it ended.
+        folder: With the ledger. replies: Of the services, in their order.
+        seen: Fault codes of the arm that were in force.
+        spare: Ticks that may be missing at the end, where the loop was ended.
     """
 
-    is_ring_alive = True
-    gone = 0
+    spare = 0
+    run: Any
+    end_ns: int
+    folder: Path
+    period_ns: int
 
-    @property
-    def ring_ok(self) -> bool:
-        """Return whether the ring's writer lives."""
-        return self.is_ring_alive
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+        self.seen: list[str] = []
 
-    def infer(self, request: InferRequest, probe: Probe) -> FloatArray | None:
-        """Return the oracle's chunk, None for a block that is gone."""
-        if self.gone:
-            self.gone -= 1
-            return None
-        return super().infer(request, probe)
+    def ticks(self, from_s: float, to_s: float = np.inf) -> list[ControlTick]:
+        """Return the ticks due in an interval of the run."""
+        low = self.run.start_ns + round(from_s * S)
+        high = self.end_ns + 1 if np.isinf(to_s) else self.run.start_ns + round(to_s * S)
+        return [tick for tick in self.run.log.ticks if low <= tick.due_ns < high]
+
+    def records(self) -> np.ndarray:
+        """Return the records of the ledger file."""
+        return LedgerReader(self.folder / LEDGER).records()
+
+    def causes(self, from_s: float) -> list[tuple[str, str]]:
+        """Return verdict and cause of every record from a time of the run on, from the file."""
+        records = self.records()
+        late = records[records['due_ns'] >= self.run.start_ns + round(from_s * S)]
+        return [(VERDICT_CODES[v].value, CAUSE_CODES[c].value)
+                for v, c in zip(late['verdict'], late['cause'], strict=True)]
+
+    def accounted(self) -> bool:
+        """Return whether the ledger has every due tick exactly once."""
+        records = self.records()
+        due = (self.end_ns - self.run.start_ns) // self.period_ns + 1
+        indices = np.concatenate([np.arange(r['index'], r['index'] + r['count'])
+                                  for r in records]) if len(records) else np.empty(0)
+        return 0 <= due - len(indices) <= self.spare and bool(
+            np.array_equal(indices, np.arange(len(indices))))
+
+    def note_faults(self, codes: Iterable[str]) -> None:
+        """Note fault codes in force."""
+        self.seen += [code for code in codes if code not in self.seen]
 
 
-class FaultRig:
+class FaultRig(Records):
     """One run: simulated world, emulated arm, real driver, bridge, encoder and policy.
 
     Args:
@@ -100,10 +128,11 @@ class FaultRig:
     """
 
     def __init__(self, folder: Path, options: RigOptions | None = None) -> None:
+        super().__init__()
         self.options = options = options or RigOptions()
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        params = _params(options)
+        params = rig_params(options)
         self.limits = limits_from(params)
         self.world = World('follow', seed=options.seed)
         self.bus: VirtualBus
@@ -119,8 +148,7 @@ class FaultRig:
             config, world=self.world, limits=self.limits, model=self.model,
             render=self._picture if options.has_pictures else None, make_arm=self._make_arm)
         self.period_ns = config.bridge.period_ns
-        self.replies: list[Reply] = []
-        self.seen: list[str] = []
+        self.model.clock = self.run.clock
         self._restarts: list[int] = []
         self._watch()
 
@@ -134,14 +162,88 @@ class FaultRig:
         """Put a fault of the simulator in force now."""
         self.bus.emulator.faults.inject(fault, self.run.clock.mono_ns())
 
+    def later(self, delay_s: float, action: Callable[[], object]) -> None:
+        """Call ``action()`` after a while."""
+        self.run.timeline.at(self.run.clock.mono_ns() + round(delay_s * S), action)
+
+    def restart_time(self) -> None:
+        """Tell encoder and policy that simulated time went back."""
+        self.run.encoder.restart_time()
+        self.run.policy.restart_time()
+
+    def kill(self, name: str) -> None:
+        """End a node."""
+        self._worker(name).is_dead = True
+
+    def revive(self, name: str) -> None:
+        """Start a node again."""
+        worker = self._worker(name)
+        worker.is_dead = worker.is_busy = False
+        worker.poke()
+
+    def hang(self, name: str) -> None:
+        """Let a node be busy for ever, still giving signs of life."""
+        worker, stage = self._worker(name), getattr(self.run, name)
+        worker.is_busy = True
+        worker._finish = lambda outputs: None
+        stage.begin(self.run.clock.now())
+
+    def late_tick(self, seconds: float) -> None:
+        """Run one tick late."""
+        step = self.run.bridge.step
+
+        def late(now, due_ns, index):
+            self.run.bridge.step = step
+            delay_ns = round(seconds * S)
+            return step(Instant(now.mono_ns + delay_ns, now.stamp_ns + delay_ns), due_ns, index)
+
+        self.run.bridge.step = late
+
+    def skip_ticks(self, number: int) -> None:
+        """Let the loop miss some ticks."""
+        step, left = self.run.bridge.step, number
+
+        def skipping(now, due_ns, index):
+            nonlocal left
+            if left:
+                left -= 1
+                return ()
+            self.run.bridge.step = step
+            return step(now, due_ns, index)
+
+        self.run.bridge.step = skipping
+
+    def fill_bus(self, is_full: bool) -> None:
+        """Let the bus take no frames, or take them again."""
+        self.bus.is_full = is_full
+
+    def cut(self) -> None:
+        """Close the connection to the server."""
+        assert self.bus.link is not None
+        self.bus.link.lose('the server closed the connection')
+
+    def push(self, rad: float, seconds: float) -> None:
+        """Let somebody push joint 1 aside and keep it there for a time."""
+        push_firmware(self.bus.emulator.firmware, rad, seconds, self.later)
+
+    def stop(self) -> None:
+        """Ask the bridge to stop, as its supervisor does before it ends it."""
+        self.run.bridge.request_stop(self.run.clock.now())
+
+    def instruct(self, text: str) -> None:
+        """Give another instruction."""
+        self.reply(self.run.bridge.set_instruction(text, self.run.clock.now()))
+
     def hold(self) -> None:
         """Let the operator hold."""
         self.reply(self.run.bridge.hold(self.run.clock.now()))
 
     def resume(self) -> None:
         """Let the operator resume."""
+        before = self.run.bridge._mover.position
         self.reply(self.run.bridge.resume(self.run.clock.now()))
-        if self.replies[-1].accepted:
+        if not np.array_equal(before, self.run.bridge._mover.position):
+            # pushed aside while it held: the stream begins anew where the arm is
             self._restarts.append(len(self.bus.received.times_ns))
 
     def recover(self, *, arm_supported: bool = False) -> None:
@@ -159,6 +261,8 @@ class FaultRig:
         """Connect, check and enable; raises what the arm refuses with."""
         self.bus.start()
         self.run.start()
+        if self.options.is_swinging:
+            self.model.swing_from_ns = self.run.start_ns + round((FAULT_S - LEAD_S) * S)
         self._ledger = LedgerWriter.create(
             self.folder / LEDGER, period_ns=self.period_ns, start=self.run.clock.now())
         self.run.bridge.use_ledger(self._ledger)
@@ -184,30 +288,15 @@ class FaultRig:
             period_s=self.period_ns / S, from_s=self.run.start_ns / S + from_s,
             restarts=[*self.bus.received.restarts, *self._restarts])
 
-    def ticks(self, from_s: float, to_s: float = np.inf) -> list[ControlTick]:
-        """Return the ticks due in an interval of the run."""
-        low = self.run.start_ns + round(from_s * S)
-        high = self.end_ns + 1 if np.isinf(to_s) else self.run.start_ns + round(to_s * S)
-        return [tick for tick in self.run.log.ticks if low <= tick.due_ns < high]
+    def stream(self) -> tuple[FloatArray, FloatArray]:
+        """Return times of the run in s and commands ``float64[N, 7]``, as they arrived."""
+        times_s, commands, _ = commands_of(self.bus.received)
+        return times_s - self.run.start_ns / S, commands
 
-    def records(self) -> np.ndarray:
-        """Return the records of the ledger file."""
-        return LedgerReader(self.folder / LEDGER).records()
-
-    def causes(self, from_s: float) -> list[tuple[str, str]]:
-        """Return verdict and cause of every record from a time of the run on, from the file."""
-        records = self.records()
-        late = records[records['due_ns'] >= self.run.start_ns + round(from_s * S)]
-        return [(VERDICT_CODES[v].value, CAUSE_CODES[c].value)
-                for v, c in zip(late['verdict'], late['cause'], strict=True)]
-
-    def accounted(self) -> bool:
-        """Return whether the ledger has every due tick exactly once."""
-        records = self.records()
-        due = (self.end_ns - self.run.start_ns) // self.period_ns + 1
-        indices = np.concatenate([np.arange(r['index'], r['index'] + r['count'])
-                                  for r in records]) if len(records) else np.empty(0)
-        return bool(np.array_equal(indices, np.arange(due)))
+    def readings(self, judged: Judgement) -> dict[str, float]:
+        """Return what else was measured: nothing, on a virtual clock."""
+        del judged
+        return {}
 
     def path(self) -> tuple[FloatArray, FloatArray]:
         """Return times of the run in s and the measured joints ``float64[N, 6]`` at each tick."""
@@ -218,6 +307,9 @@ class FaultRig:
     @property
     def _truth(self) -> FloatArray:
         return np.array(self._poses, np.float64).reshape(-1, 6)
+
+    def _worker(self, name: str) -> Any:
+        return getattr(self.run, f'{name}_worker')
 
     def _watch(self) -> None:
         """Note at every tick where the arm truly is and which faults are in force."""
@@ -230,7 +322,7 @@ class FaultRig:
             while len(self._poses) < len(self.run.log.ticks) + sum(
                     type(o.value).__name__ == 'ControlTick' for o in out):
                 self._poses.append(pose)
-            self.seen += [code for code in self.run.arm.faults() if code not in self.seen]
+            self.note_faults(self.run.arm.faults())
             return out
 
         self.run.bridge.step = watched
@@ -258,7 +350,8 @@ class FaultRig:
         self.run.publish(outputs)
 
 
-def _params(options: RigOptions) -> dict[str, object]:
+def rig_params(options: RigOptions) -> dict[str, object]:
+    """Return every parameter of a rig."""
     values: dict[str, object] = {}
     for node in (SIMULATOR, ENCODER, POLICY, BRIDGE):
         values.update(defaults(node))

@@ -1,7 +1,8 @@
 """Every fault of the matrix: the driver, the bridge and an emulated arm on a virtual clock.
 
-What reached the arm is judged at its socket by the simulator's own codec. ``make faults`` runs all
-and writes ``results/faults/matrix.json``; a few stand for the others in every run of the tests.
+What reached the arm is judged on its virtual bus by the simulator's own codec; what reaches the
+simulator's socket in real time is judged in ``test_socket_matrix``. ``make faults`` runs all and
+writes ``results/faults/matrix.json``; a few stand for the others in every run of the tests.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from reflex_ros.study.fault_cases import CASES, SCRIPTS, Outcome
 from reflex_ros.study.fault_matrix import run_case
 from reflex_ros.study.fault_report import RESULT, matrix_lines, read_matrix, write_matrix
 from reflex_ros.study.fault_rig import FaultRig
+from reflex_ros.study.fault_swing import FaultyOracle
 
 ROOT = Path(__file__).parents[2]
 FEW = ('policy dies', 'chunk that jumps inside', 'bus off for 0.5 s',
-       'ten ticks skipped at 1.6 rad/s')
+       'ten ticks skipped')
 AREAS = {'camera', 'clock', 'process', 'ring', 'message', 'checkpoint', 'CAN', 'arm', 'operator'}
 
 
@@ -89,7 +91,12 @@ def test_a_missing_limiter_is_seen_can_fail(tmp_path, monkeypatch):
 @pytest.mark.parametrize('name', ['two ticks skipped', 'ten ticks skipped'])
 def test_a_start_at_full_speed_after_a_gap_is_seen_can_fail(tmp_path, monkeypatch, name):
     monkeypatch.setattr(Mover, '_after_gap', lambda self, due_ns: None)
-    assert 'acceleration' in problems(tmp_path, f'{name} at 1.6 rad/s')
+    assert 'acceleration' in problems(tmp_path, name)
+
+
+def test_an_arm_that_stands_still_proves_nothing_can_fail(tmp_path, monkeypatch):
+    monkeypatch.setattr(FaultyOracle, '_swing', lambda self, request, rows: rows)
+    assert 'when the fault came' in problems(tmp_path, 'hold')
 
 
 def test_a_fault_that_does_not_come_is_seen_can_fail(tmp_path):
@@ -154,6 +161,7 @@ def test_the_table_has_a_row_for_each_fault_and_says_when_nothing_was_run(tmp_pa
     assert 'Not run' in matrix_lines(tmp_path)[0]
     write_matrix([row], tmp_path / RESULT)
     lines = matrix_lines(tmp_path)
-    assert '1 faults of 1 areas' in lines[0] and len(lines) == 5
-    assert lines[-1].startswith('| hold | operator: hold service | held 3.52 s |')
-    assert '`operator`' in lines[-1] and lines[-1].endswith('| held at rest |')
+    assert '1 faults of 1 areas' in lines[0] and len(lines) == 6
+    assert 'In real time: not run' in lines[1]
+    assert lines[-1].startswith('| hold | operator: hold service | 1.60 | held 3.52 s |')
+    assert '`operator`' in lines[-1] and lines[-1].endswith('| held at rest |  |  |  |  |')

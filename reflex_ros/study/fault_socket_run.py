@@ -1,0 +1,322 @@
+"""The loop of one fault on real threads: its clock, its scene and what can be broken in it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import signal
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reflex_ros.core.clock import MS, Instant, S, SystemClock
+from reflex_ros.core.priority import freeze_garbage, realtime
+from reflex_ros.core.types import SimTruth
+from reflex_ros.sim.plant import HOME
+from reflex_ros.stages.inproc import STATUS_NS, InprocConfig, InprocRun
+from reflex_ros.stages.worker import TickLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reflex_ros.arm.driver import PiperDriver
+    from reflex_ros.core.clock import Clock
+    from reflex_ros.core.ledger import LedgerWriter
+    from reflex_ros.core.limits import JointLimits
+    from reflex_ros.core.types import ByteArray, FloatArray
+    from reflex_ros.stages.base import Output
+    from reflex_ros.stages.encoder import EncoderStage
+    from reflex_ros.stages.worker import StageWorker
+    from reflex_ros.study.fault_swing import FaultyOracle
+
+SOON_NS = 5 * MS
+BELOW = 10
+"""How much lower the priority of encoder, policy and cameras is than that of bus and ticks."""
+HOME_GAIN = 0.3
+"""How fast an arm that is away from home is led back to it, 1/s."""
+
+
+class SteppedClock(SystemClock):
+    """The clocks of this machine, of which ROS time can be stepped."""
+
+    def __init__(self) -> None:
+        self._step_ns = 0
+
+    def stamp_ns(self) -> int:
+        """Return ROS time in ns."""
+        return super().stamp_ns() + self._step_ns
+
+    def now(self) -> Instant:
+        """Return both times."""
+        now = super().now()
+        return Instant(now.mono_ns, now.stamp_ns + self._step_ns)
+
+    def step_stamp(self, delta_ns: int) -> None:
+        """Step ROS time alone."""
+        self._step_ns += delta_ns
+
+
+class WallTimeline:
+    """Calls functions at instants of the steady clock, one after the other, on one thread."""
+
+    def __init__(self, clock: Clock, failed: Callable[[BaseException], None]) -> None:
+        self._clock, self._failed = clock, failed
+        self._queue: list[tuple[int, int, Callable[[], object]]] = []
+        self._order = itertools.count()
+        self._changed = threading.Condition()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._guarded, name='operator', daemon=True)
+
+    def at(self, mono_ns: int, action: Callable[[], object]) -> None:
+        """Call ``action`` at an instant, at once if that has passed."""
+        with self._changed:
+            heapq.heappush(self._queue, (mono_ns, next(self._order), action))
+            self._changed.notify_all()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; what is not due yet is not called."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        self._thread.join(20.0)
+
+    def _guarded(self) -> None:
+        try:
+            while (action := self._next()) is not None:
+                action()
+        except BaseException as error:  # the run raises it
+            self._failed(error)
+
+    def _next(self) -> Callable[[], object] | None:
+        with self._changed:
+            while not self._is_stopping:
+                left_ns = self._queue[0][0] - self._clock.mono_ns() if self._queue else None
+                if left_ns is not None and left_ns <= 0:
+                    return heapq.heappop(self._queue)[2]
+                self._changed.wait(None if left_ns is None else left_ns / S)
+        return None
+
+
+class Scene:
+    """What the cameras see, told to the oracle: a task without a moving target."""
+
+    def advance(self, mono_ns: int) -> None:
+        """Do nothing: the arm moves in the simulator's process."""
+
+    def look(self, number: int, clock: Clock) -> tuple[int, object, SimTruth]:
+        """Return stamp, nothing to render, and the truth of now."""
+        stamp_ns = clock.stamp_ns()
+        none = np.zeros(3)
+        return stamp_ns, None, SimTruth(
+            number, stamp_ns, 'home', np.array([*HOME, 0.0]), np.zeros(7), none, none, none)
+
+
+class HomeExpert:
+    """Leads the arm home from wherever it is, slowly, and holds it there."""
+
+    def chunk(self, truth: SimTruth, state: FloatArray, *, horizon: int, period_ns: int,
+              start_delay_ns: int = 0) -> FloatArray:
+        """Return ``float64[horizon, 7]`` from ``state``."""
+        del truth, start_delay_ns
+        start = np.asarray(state, np.float64)
+        home = np.array([*HOME, start[-1]])
+        left = np.exp(-HOME_GAIN * period_ns / S * np.arange(horizon))
+        return home + left[:, None] * (start - home)
+
+
+class SocketRun(InprocRun):
+    """The inproc wiring over a real driver, from whose parts single ones can be taken.
+
+    Args:
+        config: Settings. arm: The driver. limits: Of the arm. clock: Whose stamps can be stepped.
+        model: The policy. render: Makes the pictures, None for frames without pixels.
+        priority: FIFO priority of ticks and bus, 0 = normal.
+
+    Attributes:
+        start_ns: Instant of tick 0. codes: Fault codes that were in force.
+        sent_ns: How long after it was due a tick that found itself on time had ended, at worst.
+        woke_ns: How late at worst cameras, inference or signs of life went on after a sleep.
+    """
+
+    def __init__(self, config: InprocConfig, *, arm: PiperDriver, limits: JointLimits,
+                 clock: SteppedClock, model: FaultyOracle, priority: int,
+                 render: Callable[[object, str, int], ByteArray] | None) -> None:
+        super().__init__(config, world=Scene(), plant=None, limits=limits,  # type: ignore[arg-type]
+                         clock=clock, model=model, render=render, arm=arm)
+        self.arm, self.clock, self._priority = arm, clock, priority
+        self.timeline = WallTimeline(clock, self._failures.take)
+        self.start_ns = 0
+        self.codes: list[str] = []
+        self._dead: set[str] = set()
+        self._released = threading.Event()
+        self._stall: Callable[[int], bool] | None = None
+        self.sent_ns = self.woke_ns = self._looked_ns = self._stopped_ns = 0
+        model.slept = self._woke
+        self._time_ticks()
+
+    @property
+    def encoder(self) -> EncoderStage:
+        """Return the encoder."""
+        return self._encoder
+
+    def worker(self, name: str) -> StageWorker:
+        """Return the thread of the encoder or of the policy."""
+        return {'encoder': self._encoder_worker, 'policy': self._policy_worker}[name]
+
+    # ---- the run -----------------------------------------------------------------------------
+
+    def enable(self) -> None:
+        """Connect, check and enable the arm; raises what it refuses with."""
+        freeze_garbage()
+        with realtime(self._priority):
+            self.bridge.connect()
+            self.bridge.activate()
+
+    def go(self, ledger: LedgerWriter, start_ns: int) -> None:
+        """Run from tick 0 for the configured time, then stand still; the arm holds.
+
+        Raises:
+            BaseException: Whatever ended one of the threads.
+        """
+        self.bridge.use_ledger(ledger)
+        self.start_ns = start_ns
+        with realtime(self._priority):
+            self._loop = TickLoop(self._tick, period_ns=self._config.bridge.period_ns,
+                                  clock=self.clock, failed=self._failures.take,
+                                  start_ns=start_ns)
+            self._loop.start()
+        # a thread that waits for one of ours, or for Python's lock, waits for no other program
+        with realtime(max(0, self._priority - BELOW)):
+            for name in ('encoder', 'policy'):
+                if name not in self._dead:
+                    self.worker(name).start()
+            self._cameras.start()
+            self.timeline.start()
+            self._live(start_ns + self._config.duration_ns)
+        self._end()
+        if self._failures.first is not None:
+            raise self._failures.first
+
+    def _live(self, end_ns: int) -> None:
+        while self._failures.first is None and self.clock.mono_ns() < end_ns:
+            due_ns = min(end_ns, self.clock.mono_ns() + STATUS_NS)
+            self.clock.sleep_until(due_ns)
+            self._woke(due_ns)
+            self._statuses()
+
+    def _end(self) -> None:
+        self._loop.stop()
+        self.end_ns = self.clock.mono_ns()
+        self._released.set()
+        self.timeline.stop()
+        self._is_stopping.set()
+        self._cameras.join(5.0)
+        for name in ('encoder', 'policy'):
+            self.worker(name).stop()
+
+    def _statuses(self) -> None:
+        for name in ('encoder', 'policy'):
+            if name in self._dead:
+                continue
+            status = self.worker(name).status()
+            with self._lock:
+                self.bridge.status(status, self.clock.now())
+
+    def _tick(self, now: Instant, due_ns: int, index: int) -> None:
+        stall, self._stall = self._stall, None
+        if stall is not None and stall(due_ns):
+            return
+        super()._tick(now, due_ns, index)
+        self.codes += [code for code in self.arm.faults() if code not in self.codes]
+
+    def _look(self) -> None:
+        if self._looked_ns:
+            self._woke(self._looked_ns + self._config.camera_period_ns)
+        self._looked_ns = self.clock.mono_ns()
+        super()._look()
+
+    def _woke(self, due_ns: int) -> None:
+        """Note when a thread went on that slept until ``due_ns``."""
+        if due_ns > self._stopped_ns:
+            self.woke_ns = max(self.woke_ns, self.clock.mono_ns() - due_ns)
+
+    def _time_ticks(self) -> None:
+        step = self.bridge.step
+
+        def timed(now: Instant, due_ns: int, index: int) -> tuple[Output, ...]:
+            outputs = step(now, due_ns, index)
+            if 2 * (now.mono_ns - due_ns) <= self._config.bridge.period_ns:
+                self.sent_ns = max(self.sent_ns, self.clock.mono_ns() - due_ns)
+            return outputs
+
+        self.bridge.step = timed  # type: ignore[method-assign]
+
+    # ---- what can be broken ------------------------------------------------------------------
+
+    def guarded(self, call: Callable[[Instant], Any]) -> Any:
+        """Return what a call of the bridge returns, with the bridge to itself."""
+        with self._lock:
+            return call(self.clock.now())
+
+    def kill(self, name: str) -> None:
+        """End a stage's thread; it gives no sign of life any more."""
+        self._dead.add(name)
+        self.worker(name).stop()
+
+    def revive(self, name: str) -> None:
+        """Start a stage's thread again."""
+        self._dead.discard(name)
+        self.worker(name).start()
+
+    def hang(self, name: str) -> None:
+        """Let the next step of a stage take for ever."""
+        stage: Any = {'encoder': self._encoder, 'policy': self.policy}[name]
+        step = stage.step
+
+        def hung(now: Instant) -> Any:
+            self._released.wait()
+            return step(now)
+
+        stage.step = hung
+
+    def late_tick(self, seconds: float) -> None:
+        """Run the next tick late."""
+        def stall(due_ns: int) -> bool:
+            self.clock.sleep_until(due_ns + round(seconds * S))
+            return False
+
+        self._stall = stall
+
+    def skip_ticks(self, number: int) -> None:
+        """Keep the loop's thread for some ticks."""
+        def stall(due_ns: int) -> bool:
+            self.clock.sleep_until(due_ns + number * self._config.bridge.period_ns)
+            return True
+
+        self._stall = stall
+
+    def stop_process(self, seconds: float) -> None:
+        """Stop this whole process for a while, as a debugger or a full disk does."""
+        me = os.getpid()
+        subprocess.Popen(['/bin/sh', '-c', f'sleep {seconds:.3f}; kill -CONT {me}'])
+        # whoever sleeps meanwhile wakes late, and this is no fault of the machine
+        self._stopped_ns = self.clock.mono_ns() + round(seconds * S) + STATUS_NS
+        os.kill(me, signal.SIGSTOP)
+
+    def restart_time(self) -> None:
+        """Tell encoder and policy that simulated time went back."""
+        self._encoder_worker.feed(self._encoder.restart_time)
+        self._policy_worker.feed(self.policy.restart_time)
+
+
+def soon(clock: Clock) -> Instant:
+    """Return a moment ahead on both clocks, at which a loop may begin."""
+    now = clock.now()
+    return Instant(now.mono_ns + SOON_NS, now.stamp_ns + SOON_NS)
