@@ -15,6 +15,7 @@ from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.ledger import LedgerReader
 from reflex_ros.core.types import JOINT_NAMES
+from reflex_ros.report import view_rerun
 from reflex_ros.report.view_rerun import RerunSink, load_rerun
 from reflex_ros.report.view_rows import OURS, Rows
 
@@ -77,6 +78,17 @@ def export(path: Path, output: Path | None = None, *, progress: Progress | None 
         part.unlink(missing_ok=True)
         job.close()
     return Exported(target, job.messages, job.ticks, job.frames, tuple(job.notes))
+
+
+def export_and_say(path: Path, output: Path | None, *, is_shown: bool) -> None:
+    """Export, say what is in it and what is missing, and open it in the viewer if asked to."""
+    result = export(path, output, progress=progress_bar())
+    cameras = ', '.join(f'{n} of {name}' for name, n in sorted(result.frames.items()))
+    print(f'{result.path}: {result.ticks} ticks, frames: {cameras or "none"}')
+    for note in result.notes:
+        print(f'  missing: {note}')
+    if is_shown:
+        view_rerun.open_viewer(result.path)
 
 
 def progress_bar(width: int = 30) -> Progress | None:

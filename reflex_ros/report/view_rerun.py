@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from reflex_ros.core.types import JOINT_NAMES, Verdict
 
 VERSION = '0.41'
 TIMELINE = 'ros_time'
+LIVE_FLUSH_S = 5.0
 BATCH_ROWS = 512
 """Values of a series that are held before they are written: ten seconds at 50 Hz."""
 COLORS = ((Verdict.FRESH, 0x009E73FF), (Verdict.LIMITED, 0x56B4E9FF), (Verdict.HELD, 0xD55E00FF),
@@ -44,22 +47,38 @@ def load_rerun() -> Any:
     return rerun
 
 
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Where a live view goes.
+
+    Attributes:
+        url: Of a running viewer, e.g. ``rerun+http://127.0.0.1:9876/proxy``; '' for none.
+        is_spawned: Whether a viewer is started here.
+    """
+
+    url: str = ''
+    is_spawned: bool = False
+
+
 class RerunSink:
     """Writes one recording; see ``view_rows.Sink``. Not thread-safe.
 
     Args:
-        path: File to write.
+        path: File to write, None for none.
         name: Name of the recording.
-        recording_id: Its identity; equal for exports that a viewer should merge.
+        recording_id: Its identity; equal for exports that a viewer should merge, '' for a new one.
+        viewer: A viewer that gets the same.
 
     Attributes:
         held: Values of series that are not written yet.
     """
 
-    def __init__(self, path: Path, *, name: str, recording_id: str) -> None:
+    def __init__(self, path: Path | None, *, name: str, recording_id: str,
+                 viewer: Viewer | None = None) -> None:
         self._rr = load_rerun()
-        self._stream = self._rr.RecordingStream('reflex_ros', recording_id=recording_id)
-        self._stream.save(path)
+        self._stream = self._rr.RecordingStream('reflex_ros', recording_id=recording_id or None)
+        self._is_live = viewer is not None
+        self._open(path, viewer or Viewer())
         # one timeline: neither the time of the export nor the number of the row is of interest
         self._stream.set_log_time_enabled(False)
         self._stream.set_log_tick_enabled(False)
@@ -68,6 +87,27 @@ class RerunSink:
         self._names: set[str] = set()
         self.held = 0
         self._style()
+
+    def _open(self, path: Path | None, viewer: Viewer) -> None:
+        """Connect to the viewer and open the file.
+
+        Raises:
+            ConfigError: There is neither.
+        """
+        sinks = [] if path is None else [self._rr.FileSink(path)]
+        if viewer.is_spawned:
+            self._stream.spawn(connect=False)
+        if viewer.is_spawned or viewer.url:
+            sinks.append(self._rr.GrpcSink(viewer.url or None))
+        if not sinks:
+            raise ConfigError('live view goes nowhere: got neither a viewer nor a file, expected '
+                              'one. Give --spawn, --connect URL or --output FILE.rrd.')
+        self._stream.set_sinks(*sinks)
+
+    def write_out(self) -> None:
+        """Write what is held: a live view is not to wait for a batch."""
+        for entity in list(self._series):
+            self._write(entity)
 
     def scalar(self, entity: str, stamp_ns: int, value: float) -> None:
         """Take a value of a series."""
@@ -105,7 +145,11 @@ class RerunSink:
             return
         for entity in list(self._series):
             self._write(entity, stream)
-        stream.flush()
+        if self._is_live:
+            with suppress(Exception):  # the viewer may have been closed long ago
+                stream.flush(timeout_sec=LIVE_FLUSH_S)
+        else:
+            stream.flush()
         stream.disconnect()
 
     def _log(self, entity: str, stamp_ns: int, value: Any) -> None:
