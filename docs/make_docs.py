@@ -29,6 +29,7 @@ from reflex_ros.report import arm_tables
 from reflex_ros.study import results_page
 from reflex_ros.study.fault_report import kill_lines, matrix_lines
 from reflex_ros.study.prior_caches_report import vl_lines, vla_lines
+from reflex_ros.study.replay_report import replay_lines
 from reflex_ros.study.results import newest
 from reflex_ros.study.stability_report import stability_lines
 from reflex_ros.study.tick_report import tick_lines
@@ -259,6 +260,7 @@ FIGURES: Mapping[str, tuple[Draw, str]] = {
     'attention-forms': (small_bench('attention_forms'), 'python bench/attention_forms.py'),
     'handoff': (small_bench('handoff'), 'python bench/handoff.py'),
     'pipeline': (small_bench('pipelines'), 'python bench/pipeline.py'),
+    'replay-speed': (replay_lines, 'python bench/replay.py'),
     'named-causes': (small_bench('named_causes'), 'python bench/named_causes.py'),
 }
 """How each figure is drawn, and the command that measures it."""
