@@ -25,6 +25,8 @@ from reflex_ros.stages.replay_inject import parse_injections
 from reflex_ros.study.episode import EpisodeSpec, run_episode
 
 COMMAND = 'import sys; from reflex_ros.cli.main import main; sys.exit(main())'
+LEAST_SPEED = 6.0
+"""Times real time; ``bench/replay.py`` measures what it really is."""
 ORACLE = {'policy.name': 'oracle', 'run.instruction': 'follow the target'}
 
 
@@ -92,6 +94,10 @@ def test_two_replays_have_the_same_content(plain, again, tmp_path):
 def test_the_content_can_fail(plain, again, tmp_path):
     other = again('denoise.add=1ms', output=tmp_path / 'b')
     assert plain[0].content != other.content
+
+
+def test_a_replay_is_much_faster_than_real_time_even_on_a_busy_machine(plain, again):
+    assert max(done.duration_s / done.cpu_s for done in (plain[0], again())) > LEAST_SPEED
 
 
 def test_the_seed_decides_what_is_drawn(again):
