@@ -28,6 +28,7 @@ from reflex_ros.doctor.registry import CHECKS
 from reflex_ros.report import arm_tables
 from reflex_ros.study import results_page
 from reflex_ros.study.fault_report import kill_lines, matrix_lines
+from reflex_ros.study.gpu_card import card_lines, detail_lines
 from reflex_ros.study.prior_caches_report import vl_lines, vla_lines
 from reflex_ros.study.replay_report import replay_lines
 from reflex_ros.study.results import newest
@@ -36,7 +37,7 @@ from reflex_ros.study.tick_report import tick_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = ('README.md', 'docs/arm.md', 'docs/baselines.md', 'docs/benches.md', 'docs/doctor.md',
-          'docs/faults.md', 'docs/reports.md', 'docs/stability.md')
+          'docs/faults.md', 'docs/gpu.md', 'docs/reports.md', 'docs/stability.md')
 MARKER = re.compile(
     r'(?P<open><!-- (?P<kind>figure|table): (?P<name>[\w-]+)(?: file=(?P<file>\S+))? -->\n)'
     r'.*?(?P<close><!-- end -->\n)',
@@ -253,6 +254,8 @@ FIGURES: Mapping[str, tuple[Draw, str]] = {
     'prior-vl-cache': (vl_lines, 'python bench/prior_caches.py'),
     'tick': (tick_lines, 'python bench/tick.py'),
     'policy-bench': (policy_bench, 'python bench/policy.py'),
+    'gpu-speed': (card_lines, 'make gpu'),
+    'gpu-details': (detail_lines, 'make gpu'),
     'new-frame': (small_bench('new_frame'), 'python bench/new_frame.py'),
     'memory': (small_bench('context_memory'), 'python bench/memory.py'),
     'denoise-variants': (small_bench('denoise_report'), 'python bench/denoise_variants.py'),
