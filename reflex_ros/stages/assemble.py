@@ -184,11 +184,10 @@ def _encoder_recordings(
     """Return recordings of tower and prefix, None where there are none, and what to say of it."""
     from reflex_ros.infer.lanes import ENCODER
     from reflex_ros.stages.acceleration import Accelerated, make_graphs, warm_encoder
-    from reflex_ros.stages.snapshot import FULL
 
     lane, graphs = loaded.lanes[ENCODER], make_graphs(loaded.chosen, clock, progress)
     recorded = None
-    if graphs is not None and params['policy.cache'] != FULL:
+    if graphs is not None:
         with lane.entered():
             recorded = warm_encoder(loaded.policy, graphs,
                                     cameras=len(cast('tuple[str, ...]', params['camera.names'])))
@@ -303,7 +302,6 @@ def _policy_recordings(loaded: LoadedPolicy, model: SnapshotModel, params: Param
                        progress: Callable[[str], None]) -> Accelerated:
     """Record the denoise loop where that was chosen; return what to say of it."""
     from reflex_ros.core.types import Stitch
-    from reflex_ros.infer.cache import PARTITIONED
     from reflex_ros.infer.lanes import POLICY
     from reflex_ros.stages.acceleration import Accelerated, make_graphs
     from reflex_ros.stages.build import switches_from
@@ -311,7 +309,7 @@ def _policy_recordings(loaded: LoadedPolicy, model: SnapshotModel, params: Param
     lane, chosen = loaded.lanes[POLICY], loaded.chosen
     graphs = make_graphs(chosen, clock, progress)
     measured = ('denoise_unrecorded' if graphs else 'denoise', loaded.denoise_ms)
-    if graphs is None or params['policy.cache'] != PARTITIONED:
+    if graphs is None:
         return Accelerated(chosen, lane, None, (measured,))
     masked = len(cast('tuple[str, ...]', params['camera.masked']))
     is_guided = switches_from(params).stitch is Stitch.RTC

@@ -13,10 +13,12 @@ import torch
 
 from reflex_ros.core.clock import SystemClock
 from reflex_ros.core.errors import ConfigError, ModelError
+from reflex_ros.infer.cache import NAIVE
 from reflex_ros.infer.checkpoint.pretrained import open_pretrained
 from reflex_ros.infer.compute import NO_KERNELS, Compute
 from reflex_ros.infer.device import (
     CPU,
+    CUDA_GRAPH,
     EAGER,
     TRACED,
     Acceleration,
@@ -36,6 +38,7 @@ from reflex_ros.infer.snapshot import denoise
 from reflex_ros.stages.acceleration import median_ms
 from reflex_ros.stages.build import Params, checkpoint_folder, seconds_ns
 from reflex_ros.stages.pipeline import SERIAL
+from reflex_ros.stages.snapshot import FULL
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,10 +117,18 @@ def chosen_acceleration(params: Params) -> Acceleration:
         ConfigError: One that was asked for by name cannot be had; the text says why.
     """
     device = choose_device(cast('str', params['policy.device']))
-    wanted = cast('str', params['policy.acceleration'])
+    wanted, cache = (cast('str', params[f'policy.{name}']) for name in ('acceleration', 'cache'))
+    chosen = choose_acceleration(wanted, device)
+    if cache == NAIVE or (cache == FULL and chosen.kind == CUDA_GRAPH):
+        if wanted not in (AUTO, EAGER):
+            raise ConfigError(
+                f'policy.acceleration: got {wanted!r}, expected auto or eager with policy.cache '
+                f'{cache!r}: what it computes anew cannot be a graph. Choose auto.'
+            )
+        return Acceleration(device, EAGER, f'policy.cache is {cache}')
     if wanted == AUTO and device == CPU and not params['policy.traced']:
         return Acceleration(device, EAGER, 'policy.traced is false')
-    return choose_acceleration(wanted, device)
+    return chosen
 
 
 def _built(pretrained: Pretrained, chosen: Acceleration,
@@ -152,7 +163,7 @@ def load_key(params: Params) -> tuple[object, ...]:
     """Return what decides whether two nodes of a process may share one policy."""
     names = ('policy.name', 'policy.dtype', 'policy.traced', 'policy.state_text', 'policy.device',
              'policy.acceleration', 'policy.kernels', 'policy.prefix_dtype', 'policy.pipeline',
-             'policy.fp8_max_error_rad', 'policy.joint_names', 'policy.joint_unit',
+             'policy.fp8_max_error_rad', 'policy.cache', 'policy.joint_names', 'policy.joint_unit',
              'policy.gripper_unit', 'arm.prefix', 'arm.gripper_max_m')
     return checkpoint_folder(params).resolve(), *(params[name] for name in names)
 

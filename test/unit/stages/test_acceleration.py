@@ -146,6 +146,22 @@ def test_the_old_switch_still_chooses_on_the_cpu(family_params, family_checkpoin
         assert snapshot_load.chosen_acceleration(params).kind == kind
 
 
+@pytest.mark.parametrize(('cache', 'where', 'kind'), [
+    ('naive', 'cpu', 'eager'), ('naive', 'cuda', 'eager'), ('full', 'cuda', 'eager'),
+    ('full', 'cpu', 'traced'), ('partitioned', 'cuda', 'cuda_graph')])
+def test_what_is_told_is_what_the_cache_allows(family_params, family_checkpoint, monkeypatch,
+                                               cache, where, kind):
+    params = family_params('pi0', family_checkpoint('pi0'), policy__cache=cache)
+    monkeypatch.setattr(snapshot_load, 'choose_device', lambda _: where)
+    chosen = snapshot_load.chosen_acceleration(params)
+    assert chosen.kind == kind
+    assert (f'policy.cache is {cache}' in chosen.reason) == (kind == 'eager')
+    if kind == 'eager':
+        asked = {**params, 'policy.acceleration': 'cuda_graph' if where == 'cuda' else 'traced'}
+        with pytest.raises(ConfigError, match=f"with policy.cache '{cache}'"):
+            snapshot_load.chosen_acceleration(asked)
+
+
 class NotedLane:
     """A lane that writes down when it is entered, finished and left."""
 
