@@ -4,7 +4,8 @@ rclpy sends an answer from the executor with the interpreter's lock in hand. Fas
 every client of the service, whoever asked, and may wait for one that was stopped: then nobody is
 served, and every thread waits, those that command the arm too. Here the answer is converted with
 the lock and handed to ``rcl_send_response`` without it, on a thread of the service's own. The
-executor is free to serve the next request, a hold.
+executor is free to serve the next request, a hold. Where the request's identifier cannot be read,
+with another rclpy than the pinned one, rclpy sends the answer: a hold is never refused for that.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Answers:
         self._send = rcl().rcl_send_response
         self._lock = threading.Lock()
         self._outbox: Outbox | None = None
+        self._plain = service.send_response
+        self._is_told = False
         service.send_response = self.post
 
     def post(self, response: Any, header: Any) -> None:
@@ -53,10 +56,21 @@ class Answers:
         Args:
             response: Of the service's type. ``header``: of the request.
         """
+        try:
+            request = request_id(header)
+        except ConfigError as error:
+            self._plain(response, header)
+            self._tell(error)
+            return
         with self._lock:
             if self._outbox is None:
                 self._outbox = Outbox(self._failed)
-        self._outbox.post(self, (response, request_id(header)))
+        self._outbox.post(self, (response, request))
+
+    def _tell(self, error: ConfigError) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._failed(error)
 
     def publish(self, answer: tuple[Any, Any]) -> None:
         """Send an answer; waits as long as the middleware does.
@@ -97,5 +111,5 @@ def request_id(header: Any) -> _RequestId:
                 return found
     raise ConfigError(
         f'service answer: got a header of {type(shown).__name__} with '
-        f'{type(shown).__basicsize__} B, expected an rmw_request_id_t of {OBJECT_BYTES}. Install '
-        'rclpy of ROS 2 Jazzy.')
+        f'{type(shown).__basicsize__} B, expected an rmw_request_id_t of {OBJECT_BYTES}. Answers '
+        'go out by rclpy and may wait for a stopped client. Install rclpy of ROS 2 Jazzy.')

@@ -157,6 +157,23 @@ def test_each_client_gets_the_answer_to_its_own_request(service):
     assert answers.close() and failed == []
 
 
+def test_with_another_rclpy_the_answer_goes_out_all_the_same(service, monkeypatch):
+    node, _, answers, failed = service
+    monkeypatch.setattr(answers_module, 'OBJECT_BYTES', 64)
+    client = node.create_client(Trigger, 'ask')
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    end = time.monotonic() + 20.0
+    for _ in range(2):
+        asked = client.call_async(Trigger.Request())
+        while not asked.done():
+            assert time.monotonic() < end
+            executor.spin_once(timeout_sec=0.05)
+        assert asked.result().message == 'Gelenk ä'
+    assert [type(error) for error in failed] == [ConfigError], 'told once'
+    assert answers.close()
+
+
 def test_an_answer_of_another_type_or_of_a_service_that_is_gone_fails_alone(service):
     node, made, answers, failed = service
     header = answers_module._RequestId()
