@@ -118,6 +118,7 @@ def test_kernels_that_cannot_run_here_are_refused():
         policy_of('pi05', 'float32', 'triton')
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(importlib.util.find_spec('triton') is None, reason='no triton here')
 def test_the_triton_kernels_fit_the_expert_in_the_interpreter():
     """Two layers and one step, the real kernels; a process of its own, for triton's switch."""

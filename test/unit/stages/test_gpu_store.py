@@ -27,8 +27,7 @@ from reflex_ros.stages.models import InferRequest
 CLOCK = SystemClock()
 FAKE = Path(__file__).parents[1] / 'ring' / 'fake_cuda.py'
 STATE = np.array([0.1, 0.9, -1.1, 0.05, 0.4, -0.1, 0.03])
-WAYS = {('auto', True): 'private', ('auto', False): 'shared', ('cuda', False): 'shared',
-        ('cpu', False): 'upload'}
+WAYS = {('auto', True): 'private', ('cuda', False): 'shared', ('cpu', False): 'upload'}
 
 
 @pytest.fixture(scope='module')
