@@ -43,11 +43,12 @@ class ActionTokens:
         self._time_half = Linear(self._mix.weight[:, self._width :], self._mix.bias)
         self._tables: dict[tuple[float, ...], Tensor] = {}
 
-    def table(self, taus: tuple[float, ...]) -> Tensor:
+    def table(self, taus: Sequence[float]) -> Tensor:
         """Return what the flow time adds before the activation, ``[steps, width]``; made once."""
-        if taus not in self._tables:
-            self._tables[taus] = self._time_half(embed_taus(taus, self._width, self._config))
-        return self._tables[taus]
+        key = tuple(taus)
+        if key not in self._tables:
+            self._tables[key] = self._time_half(embed_taus(key, self._width, self._config))
+        return self._tables[key]
 
     def __call__(self, x: Tensor, tau: float, added: Tensor | None) -> Tensor:
         """Return ``[batch, chunk, width]`` of noisy actions ``x[batch, chunk, action_dim]``.
