@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ from reflex_ros.study.fault_cases import (
     Outcome,
     load_script,
 )
+from reflex_ros.study.fault_pool import Pool
 from reflex_ros.study.fault_report import RESULT, Row, write_matrix
 from reflex_ros.study.fault_rig import FAULT_S, FaultRig
 
@@ -243,17 +245,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog='reflex_ros.study.fault_matrix', description=__doc__)
     parser.add_argument('names', nargs='*', help='faults; all if none is named')
     parser.add_argument('--out', type=Path, help=f'write the rows, e.g. to {RESULT}')
+    parser.add_argument('--jobs', type=int, default=len(os.sched_getaffinity(0)),
+                        help='faults side by side; all cores by default')
     options = parser.parse_args(arguments)
-    rows = []
-    for name in options.names or CASES:
-        with TemporaryDirectory() as folder:
-            row = run_case(name, Path(folder))
-        rows.append(row)
-        print(f'{"FAIL" if row.problems else "ok":4} {name}: {row.behaviour}; moved {row.moved}; '
-              f'{list(row.causes)} {row.code}', *row.problems, sep='\n       ', flush=True)
+    names, rows = options.names or list(CASES), {}
+    for row in Pool(names, options.jobs, run_on_virtual_clock).rows():
+        rows[row.name] = row
+        print(f'{len(rows)}/{len(names)} {"FAIL" if row.problems else "ok"} {row.name}: '
+              f'{row.behaviour}; moved {row.moved}; {list(row.causes)} {row.code}', *row.problems,
+              sep='\n       ', flush=True)
     if options.out:
-        write_matrix(rows, options.out)
-    return int(any(row.problems for row in rows))
+        write_matrix([rows[name] for name in names], options.out)
+    return int(any(row.problems for row in rows.values()))
+
+
+def run_on_virtual_clock(name: str) -> Row:
+    """Run one fault in a folder of its own."""
+    with TemporaryDirectory() as folder:
+        return run_case(name, Path(folder))
 
 
 if __name__ == '__main__':

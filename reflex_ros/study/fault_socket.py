@@ -15,22 +15,18 @@ simulator's thread, which reads, ran at worst; or if another thread of the loop 
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from reflex_ros.core.clock import S, SystemClock
 from reflex_ros.core.machine import describe_machine
-from reflex_ros.core.priority import freeze_garbage
 from reflex_ros.study.fault_cases import CASES
 from reflex_ros.study.fault_matrix import run_case
+from reflex_ros.study.fault_pool import Pool
 from reflex_ros.study.fault_report import SOCKET, Row, write_socket
 from reflex_ros.study.fault_socket_rig import PRIORITY, SocketRig
 from reflex_ros.study.results import read_revision
@@ -62,58 +58,6 @@ def run_on_socket(name: str, *, priority: int = PRIORITY) -> Row:
     return replace(row, problems=(*row.problems, late))
 
 
-def _child(name: str, priority: int, sender: Connection) -> None:
-    """Run one fault in a process of its own and send its row."""
-    try:
-        values: dict[str, Any] = asdict(run_on_socket(name, priority=priority))
-    except Exception as error:  # the parent tells it
-        values = {'error': f'{type(error).__name__}: {error}'}
-    sender.send_bytes(json.dumps(values).encode())
-
-
-class Pool:
-    """Processes that run one fault each, some of them side by side.
-
-    Args:
-        names: Faults. size: How many at once. priority: FIFO priority in them.
-    """
-
-    def __init__(self, names: Sequence[str], size: int, priority: int) -> None:
-        self._waiting, self._size, self._priority = list(names), size, priority
-        # forked before any thread exists: what is imported is imported once
-        self._context = multiprocessing.get_context('fork')
-        self._running: dict[Connection, tuple[str, Any]] = {}
-
-    def rows(self) -> Iterable[Row]:
-        """Yield each row as it comes."""
-        while self._waiting or self._running:
-            while self._waiting and len(self._running) < self._size:
-                self._start(self._waiting.pop(0))
-            for receiver in wait(list(self._running)):
-                name, process = self._running.pop(receiver)  # type: ignore[call-overload]
-                yield self._row(name, receiver, process)  # type: ignore[arg-type]
-
-    def _start(self, name: str) -> None:
-        receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_child, args=(name, self._priority, sender))
-        process.start()
-        sender.close()
-        self._running[receiver] = (name, process)
-
-    def _row(self, name: str, receiver: Connection, process: Any) -> Row:
-        try:
-            values = json.loads(receiver.recv_bytes())
-        except EOFError:
-            values = {'error': 'its process ended without a word'}
-        process.join()
-        case = CASES[name]
-        if 'error' in values:
-            return Row(name, case.area, case.where, '', 0.0, 0.0, None, (), '',
-                       case.outcome.value, (values['error'],))
-        return Row(**{key: tuple(value) if isinstance(value, list) else value
-                      for key, value in values.items()})
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the named faults, or all, and print what is not as specified."""
     parser = argparse.ArgumentParser(prog='reflex_ros.study.fault_socket', description=__doc__)
@@ -125,9 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     names, begun_ns = options.names or list(CASES), CLOCK.mono_ns()
     revision = read_revision()
-    freeze_garbage()
     rows: dict[str, Row] = {}
-    for row in Pool(names, options.jobs, options.priority).rows():
+    for row in Pool(names, options.jobs, partial(run_on_socket, priority=options.priority)).rows():
         rows[row.name] = row
         print(f'{len(rows)}/{len(names)} {_since(begun_ns):.0f} s: {_line(row)}',
               *row.problems, sep='\n       ', flush=True)

@@ -198,11 +198,11 @@ class Stage:
         return kept
 
     def hear(self, name, take):
-        """Call ``take`` with every message of a topic while ``spin`` runs."""
+        """Call ``take`` with every message of a topic while ``spin`` runs; return what hears."""
         from reflex_ros.ros.qos import topic
 
         entry = topic(name)
-        self.node.create_subscription(entry.message, entry.name, take, entry.qos)
+        return self.node.create_subscription(entry.message, entry.name, take, entry.qos)
 
     def spin(self, condition=lambda: False, what='', seconds=PATIENCE_S):
         """Take messages until ``condition()``; without ``what`` a timeout is fine."""
@@ -296,6 +296,29 @@ def assert_allowed(can_ids):
 def only_allowed():
     """Return the check of the ids on the wire."""
     return assert_allowed
+
+
+@pytest.fixture(scope='session')
+def tell(request):
+    """Return what prints a line now, whatever is captured: how far a long run is."""
+    capture = request.config.pluginmanager.getplugin('capturemanager')
+
+    def say(text):
+        with capture.global_and_fixture_disabled():
+            print(f'\n{text[:150]}', end='', flush=True)
+
+    return say
+
+
+@pytest.fixture(scope='session')
+def tell_lines(tell):
+    """Return what runs a command and passes its lines on."""
+    def run(*command):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout:
+                tell(line.rstrip())
+
+    return run
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from reflex_ros.core.ledger import (  # noqa: E402
 )
 
 ANSWER_S, RESTART_S, PATIENCE_S = 2.0, 120.0, 60.0
-TASK = 'jump'
-"""A target that jumps: the arm is fast, and often."""
+TASK, CAMERA_S = 'jump', 0.08
+"""A target that jumps: the arm is fast, and often. Few frames: to draw them costs the most."""
 
 
 def stage_class():
@@ -122,7 +122,7 @@ class KillStage(BASE.Stage):
     def __init__(self, folder, port, seed):
         super().__init__(folder, port)
         self.server, self.rng = Server(), random.Random(seed)
-        self.taps, self.reader = 0, None
+        self.taps, self.reader, self.recoveries = 0, None, []
 
     def start_with(self, name, path, *, namespace=''):
         """Start a node with a parameter file."""
@@ -133,6 +133,7 @@ class KillStage(BASE.Stage):
         return self.nodes[name]
 
     def up_all(self):
+        self.plan = []
         for name in NODES:
             self.launch(name)
         for name in NODES:
@@ -141,7 +142,7 @@ class KillStage(BASE.Stage):
         self.tracks('at the start')
 
     def launch(self, name):
-        changes = {'simulator.task': TASK}
+        changes = {'simulator.task': TASK, 'camera.period_s': CAMERA_S}
         if name == 'simulator':  # a new one would write over the frames of the old one
             self.taps += 1
             self.tap_folder = self.folder / f'tap{self.taps}'
@@ -192,11 +193,30 @@ class KillStage(BASE.Stage):
         return reply is not None and reply.accepted
 
     def tracks(self, when):
-        self.spin(lambda: self.plan and self.plan[0].arm_state == 'tracking', f'tracking {when}',
-                  PATIENCE_S)
+        """Wait until the arm tracks; one that is faulted for want of a machine is recovered."""
+        def is_tracking():
+            if self.is_faulted:
+                self.resume()
+            return self.plan and self.plan[0].arm_state == 'tracking'
+
+        self.spin(is_tracking, f'tracking {when}', 2 * PATIENCE_S)
+
+    @property
+    def is_faulted(self):
+        """Whether the bridge says that the arm is faulted."""
+        return bool(self.plan) and self.plan[0].arm_state == 'faulted'
 
     def resume(self):
-        self.spin(lambda: self.accepted(lambda bridge: bridge.resume()), 'a resume', PATIENCE_S)
+        """Resume; a faulted arm is recovered before, and what the diagnostics say is kept."""
+        if self.is_faulted:
+            self.recoveries.append(self.diagnosis())
+
+        def resumes():
+            if self.is_faulted:
+                self.accepted(lambda bridge: bridge.recover(arm_supported=True))
+            return self.accepted(lambda bridge: bridge.resume())
+
+        self.spin(resumes, 'a resume', PATIENCE_S)
 
     def strike(self, name):
         """Kill at a random instant of the next second; return the ledger's length then."""
@@ -213,6 +233,15 @@ class KillStage(BASE.Stage):
     def causes(self, since=0):
         """Return the names of the causes in the ledger from record ``since`` on."""
         return {CAUSE_CODES[code].value for code in np.unique(self.ticks()['cause'][since:])}
+
+    def diagnosis(self):
+        """Return what the diagnostics say that is an error."""
+        said = {}
+        kept = self.hear('/diagnostics', lambda msg: said.update(
+            (status.name, status.message) for status in msg.status if status.level != b'\x00'))
+        self.spin(seconds=2.5)
+        self.node.destroy_subscription(kept)
+        return said
 
     def frames(self):
         """Return the records of the tap of the present simulator; it must have ended."""

@@ -132,6 +132,7 @@ class Found:
         moved: Largest way of the commands from a kill to the rest after it, rad.
         braked: Of it from the first tick without a live chunk on.
         causes: Of the held ticks after kills, how many of each.
+        recoveries: What the diagnostics said where an arm had to be recovered that nobody broke.
         problems: What was not as specified.
     """
 
@@ -144,6 +145,7 @@ class Found:
     moved: float = 0.0
     braked: float = 0.0
     causes: dict = field(default_factory=dict)
+    recoveries: list = field(default_factory=list)
     problems: list = field(default_factory=list)
     seconds: float = 0.0
 
@@ -212,8 +214,10 @@ def kill_bridge(stage, found):
     stage.spin(lambda: len(stage.ticks()) > enabled + 10, 'ticks of the new one', PATIENCE_S)
     held = stage.ticks()[enabled:]['command']
     held = held[np.isfinite(held).all(axis=1)]  # a late tick sends nothing
-    if not len(held) or np.ptp(held, axis=0).max() >= RESOLUTION_RAD:
+    if len(held) and np.ptp(held, axis=0).max() >= RESOLUTION_RAD:
         found.problems.append('a new bridge moved without a resume')
+    if not (len(held) or stage.is_faulted):
+        found.problems.append('a new bridge does not hold the arm')
     if np.isfinite(last).all() and len(held):
         found.moved = max(found.moved, float(np.abs(held[0] - last)[:6].max()))
     stage.pauses.append((killed_ns, started_ns))
@@ -278,9 +282,11 @@ def run(victim, kills, folder, seed, tell=print):
             tell(f'{victim} {found.kills}/{kills} '
                  f'{(CLOCK.mono_ns() - begun_ns) / 1e9:.0f} s')
     except AssertionError as error:
-        found.problems.append(f'kill {found.kills + 1}: {str(error)[-2000:]}')
+        found.problems.append(
+            f'kill {found.kills + 1}: {str(error)[-2000:]}; {stage.diagnosis()}')
     finally:
         stage.finish()
+    found.recoveries = stage.recoveries
     frames = stage.frames()
     judge_tap(found, frames)
     judge_pauses(found, frames, stage.pauses)

@@ -101,16 +101,10 @@ RUNS = {}
 
 
 @pytest.fixture
-def found(request, tmp_path_factory):
+def found(request, tmp_path_factory, tell):
     """Return what came of the kills of one process; all processes are done at once, once."""
     kills, victim = request.param
     if kills not in RUNS:
-        capture = request.config.pluginmanager.getplugin('capturemanager')
-
-        def tell(text):
-            with capture.global_and_fixture_disabled():
-                print(f'\n{text}', flush=True)
-
         revision = read_revision()
         crowd = Crowd(kills, tmp_path_factory.mktemp(f'kills{kills}'), tell)
         seconds = crowd.run()

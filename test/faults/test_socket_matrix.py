@@ -8,7 +8,6 @@ What reached the simulator's socket is judged by its own codec, by order and by 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -61,14 +60,9 @@ def test_a_hold_at_speed_comes_to_rest_within_the_limits(tmp_path):
 
 
 @pytest.fixture(scope='module')
-def live(request):
+def live(tell_lines):
     """Return every row by its name; they are run side by side and tell how far they are."""
-    capture = request.config.pluginmanager.getplugin('capturemanager')
-    command = [sys.executable, '-m', 'reflex_ros.study.fault_socket', '--out', str(ROOT / SOCKET)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            with capture.global_and_fixture_disabled():
-                print(line.rstrip()[:120], flush=True)
+    tell_lines(sys.executable, '-m', 'reflex_ros.study.fault_socket', '--out', str(ROOT / SOCKET))
     return {row['name']: row for row in read_matrix(ROOT / SOCKET)}
 
 
