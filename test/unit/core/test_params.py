@@ -21,7 +21,7 @@ from reflex_ros.core.params import (
 )
 
 ROOT = Path(__file__).parents[3]
-OTHERS = ('budgets.yaml', 'experiments', 'faults')  # files with readers of their own
+OTHERS = ('budgets.yaml', 'budgets_growth.yaml', 'experiments', 'faults')  # with readers of their own
 SHIPPED = sorted(path for path in (ROOT / 'config').rglob('*.yaml')
                  if path.relative_to(ROOT / 'config').parts[0] not in OTHERS)
 BRIDGE = 'controller_bridge'
