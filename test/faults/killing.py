@@ -24,6 +24,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from kill_stage import PATIENCE_S, RESTART_S, KillStage, Tail  # noqa: F401
+from node_server import NODES
 
 from reflex_ros.core.clock import SystemClock
 from reflex_ros.core.ledger import CAUSE_CODES, GAP, VERDICT_CODES, LedgerReader
@@ -272,7 +273,9 @@ def run(victim, kills, folder, seed, tell=print):
     from reflex_ros.bringup.environment import free_tcp_port
 
     begun_ns = CLOCK.mono_ns()
-    stage, found = KillStage(folder, free_tcp_port(), seed), Found(victim)
+    # a recorder only where it is killed: nothing depends on it
+    nodes = tuple(name for name in NODES if name != 'recorder' or name == victim)
+    stage, found = KillStage(folder, free_tcp_port(), seed, nodes), Found(victim)
     stage.pauses = []
     try:
         stage.up_all()

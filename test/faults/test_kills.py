@@ -24,7 +24,7 @@ from reflex_ros.core.clock import SystemClock
 from reflex_ros.core.machine import describe_machine
 from reflex_ros.core.types import JOINT_NAMES
 from reflex_ros.sim import can_codec as codec
-from reflex_ros.study.fault_report import KILLS, write_kills
+from reflex_ros.study.fault_report import KILLS, kill_lines, write_kills
 from reflex_ros.study.results import read_revision
 
 pytestmark = [pytest.mark.ros, pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(0)]
@@ -128,6 +128,17 @@ def test_a_killed_process_moves_nothing_unasked_and_loses_no_tick(found, request
         assert found['causes']['node_dead'] > count and found['moved'] > 0.05
     if victim == 'controller_bridge':
         assert found['moved'] < 0.02, 'the arm stays at the last command of the dead bridge'
+
+
+def test_the_page_has_every_process_and_none_with_a_problem():
+    if not (ROOT / KILLS).is_file():
+        pytest.skip(f'{KILLS} is written by make faults or make soak, which were not run yet')
+    runs = json.loads((ROOT / KILLS).read_text(encoding='utf-8'))['runs']
+    for kills, run in runs.items():
+        assert {row['victim'] for row in run['rows']} == set(VICTIMS)
+        assert {row['kills'] for row in run['rows']} == {int(kills)}
+        assert [row['victim'] for row in run['rows'] if row['problems']] == []
+    assert f'{max(runs, key=int)} kills of each process' in kill_lines(ROOT)[0]
 
 
 # ---- planted ---------------------------------------------------------------------------------
