@@ -21,7 +21,8 @@ from reflex_ros.core.params import (
 )
 
 ROOT = Path(__file__).parents[3]
-OTHERS = ('budgets.yaml', 'budgets_growth.yaml', 'experiments', 'faults')  # with readers of their own
+OTHERS = ('budgets.yaml', 'budgets_growth.yaml', 'experiments', 'faults')
+"""Files with readers of their own."""
 SHIPPED = sorted(path for path in (ROOT / 'config').rglob('*.yaml')
                  if path.relative_to(ROOT / 'config').parts[0] not in OTHERS)
 BRIDGE = 'controller_bridge'
