@@ -110,6 +110,7 @@ class TickFacts:
         is_clock_distrusted: Whether the two clocks disagree after a jump.
         mode: Execution mode.
         hold_ns: Since when the bridge holds, 0 if it did not before this tick.
+        held_for: Cause of the hold that goes on, ``none`` if there was none before this tick.
         latency_ns: L, inference start to acceptance; 0 = unknown, ``grace_ns`` is used.
         delta_ns: Delta, observation stamp to first command.
         encode_ns: Usual time to encode a frame; 0 = unknown, ``camera_ns`` is used.
@@ -136,6 +137,7 @@ class TickFacts:
     is_clock_distrusted: bool = False
     mode: Mode = Mode.REFLEX
     hold_ns: int = 0
+    held_for: Cause = Cause.NONE
     latency_ns: int = 0
     delta_ns: int = 0
     encode_ns: int = 0
@@ -151,14 +153,18 @@ def decide(facts: TickFacts) -> tuple[Verdict, Cause]:
     """Return what the tick was and why.
 
     ``fresh`` has the cause ``none`` and ``limited`` the cause ``limit``; every other verdict takes
-    the first cause of the table that holds.
+    the first cause of the table that holds. A held tick that finds none still comes to rest from
+    what held it before: a ramp into the live chunk begins at rest.
     """
     verdict = next(verdict for holds, verdict in VERDICTS if holds(facts))
     if verdict is Verdict.FRESH:
         return verdict, Cause.NONE
     if verdict is Verdict.LIMITED:
         return verdict, Cause.LIMIT
-    return verdict, next(cause for holds, cause in CAUSES if holds(facts))
+    cause = next(cause for holds, cause in CAUSES if holds(facts))
+    if verdict is Verdict.HELD and cause is Cause.NONE:
+        return verdict, Cause.PLAN_END if facts.held_for is Cause.NONE else facts.held_for
+    return verdict, cause
 
 
 def is_live(facts: TickFacts) -> bool:

@@ -18,7 +18,7 @@ from reflex_ros.core.cause import (
 )
 from reflex_ros.core.clock import MS
 from reflex_ros.core.interpolate import revolute
-from reflex_ros.core.types import ArmState, ControlTick, Plan
+from reflex_ros.core.types import ArmState, Cause, ControlTick, Plan, Verdict
 
 if TYPE_CHECKING:
     from reflex_ros.core.clock import ClockOffset, Instant
@@ -109,6 +109,7 @@ class TickBook:
         self._last_command = command
         self._is_shadow = is_shadow
         self._arm_state = ArmState.ENABLED
+        self._held_for = Cause.NONE
         self.last_reject = ''
         self.rest = Rest()
 
@@ -228,6 +229,7 @@ class TickBook:
         late_ns = now.mono_ns - due_ns
         facts = self._facts(at, motion, reading, error, due_ns=due_ns, late_ns=late_ns)
         verdict, cause = decide(facts)
+        self._note_hold(verdict, cause)
         running = motion.running
         self._number += 1
         tick = ControlTick(
@@ -248,6 +250,13 @@ class TickBook:
             self._ledger.append(tick)
         return tick
 
+    def _note_hold(self, verdict: Verdict, cause: Cause) -> None:
+        """Remember why the arm is held; a late tick begins no hold and ends none."""
+        if verdict not in (Verdict.HELD, Verdict.STOPPED):
+            self._held_for = Cause.NONE
+        elif cause is not Cause.TICK_LATE:
+            self._held_for = cause
+
     def _facts(self, at: Situation, motion: Motion, reading: ArmFeedback, error: float, *,
                due_ns: int, late_ns: int) -> TickFacts:
         running = motion.running
@@ -264,10 +273,10 @@ class TickBook:
             has_contact=self._has_contact,
             is_operator_hold=self._is_operator_hold, resumed_ns=self._resumed_ns,
             instruction_ns=self._instruction_ns, is_clock_distrusted=not at.is_clock_trusted,
-            mode=self._config.mode, hold_ns=self.rest.hold_since_ns, latency_ns=at.latency_ns,
-            delta_ns=at.delta_ns, encode_ns=ENCODE_NS, last_chunk_ns=self._last_chunk_ns,
-            last_accept_ns=self._last_accept_ns, last_reject_ns=self._last_reject_ns,
-            encoder=at.encoder, policy=at.policy,
+            mode=self._config.mode, hold_ns=self.rest.hold_since_ns, held_for=self._held_for,
+            latency_ns=at.latency_ns, delta_ns=at.delta_ns, encode_ns=ENCODE_NS,
+            last_chunk_ns=self._last_chunk_ns, last_accept_ns=self._last_accept_ns,
+            last_reject_ns=self._last_reject_ns, encoder=at.encoder, policy=at.policy,
             bounds=self._bounds_of(at.max_age_ns),
         )
 

@@ -119,6 +119,7 @@ def _row(name: str, case: Case, rig: Rig) -> Row:
     found = rig.causes(from_s)
     causes = tuple(dict.fromkeys(cause for verdict, cause in found if verdict not in LIVE))
     problems = [*judged.violations, *_ids(rig.bus.tap.recent()), *_causes(case, causes),
+                *unexplained(found),
                 *_code(case, rig), *_outcome(case, rig, found, from_s)]
     speed = _speed(rig, from_s)
     if case.is_moving and speed < MOVING:
@@ -151,6 +152,16 @@ def _causes(case: Case, causes: Sequence[str]) -> list[str]:
     strange = set(causes) - {*case.causes, *case.also, *operated}
     found = [f'cause {cause} is missing, the ledger has {list(causes)}' for cause in missing]
     return found + [f'cause {cause} was not expected' for cause in sorted(strange)]
+
+
+def unexplained(found: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a problem if ticks that executed nothing have no cause.
+
+    Args:
+        found: Verdict and cause of every tick.
+    """
+    number = sum(verdict not in LIVE and cause == 'none' for verdict, cause in found)
+    return [f'{number} ticks were held and have no cause'] if number else []
 
 
 def _code(case: Case, rig: Rig) -> list[str]:

@@ -29,7 +29,7 @@ from reflex_ros.core.errors import ConfigError, LayoutError, ReflexError
 from reflex_ros.core.limits import Limited, Limiter
 from reflex_ros.core.param_table import BRIDGE
 from reflex_ros.core.params import load_yaml
-from reflex_ros.core.types import JOINT_NAMES, ArmState, Verdict
+from reflex_ros.core.types import JOINT_NAMES, ArmState, Cause, ControlTick, Verdict
 from reflex_ros.sim import can_codec as codec
 from reflex_ros.sim.emulator import PERIOD_NS, Emulator
 from reflex_ros.sim.faults import load_faults
@@ -89,7 +89,10 @@ class Loop:
     def tick(self):
         due_ns = self.start_ns + self.index * PERIOD
         self.clock.sleep_until(due_ns)
-        self.bridge.step(self.clock.now(), due_ns, self.index)
+        for output in self.bridge.step(self.clock.now(), due_ns, self.index):
+            tick = output.value
+            if isinstance(tick, ControlTick) and tick.verdict in (Verdict.HELD, Verdict.STOPPED):
+                assert tick.cause is not Cause.NONE, f'tick {tick.index} was held for nothing'
         self.index += 1
 
     def judge(self):

@@ -24,7 +24,7 @@ from reflex_ros.stages.mover import Mover
 from reflex_ros.study import fault_actions as do
 from reflex_ros.study.fault_bus import VirtualBus, VirtualLink
 from reflex_ros.study.fault_cases import CASES, SCRIPTS, Outcome
-from reflex_ros.study.fault_matrix import run_case
+from reflex_ros.study.fault_matrix import run_case, unexplained
 from reflex_ros.study.fault_report import RESULT, matrix_lines, read_matrix, write_matrix
 from reflex_ros.study.fault_rig import FaultRig
 from reflex_ros.study.fault_swing import FaultyOracle
@@ -107,6 +107,12 @@ def test_another_cause_code_or_end_is_seen_can_fail(tmp_path):
     text = problems(tmp_path, 'policy dies', causes=('clock',), outcome=Outcome.RECOVERS)
     assert 'cause clock is missing' in text and 'cause node_dead was not expected' in text
     assert 'does not move on' in text
+
+
+def test_a_tick_that_is_held_for_nothing_is_seen_can_fail():
+    assert unexplained([('ramping', 'none'), ('fresh', 'none'), ('held', 'plan_end')]) == []
+    assert unexplained([('fresh', 'none'), ('held', 'none'), ('stopped', 'none')]) == [
+        '2 ticks were held and have no cause']
 
 
 def test_a_fault_that_is_overlooked_is_seen_can_fail(tmp_path, monkeypatch):

@@ -70,9 +70,13 @@ FACTS_OF = {
     Cause.PLAN_END: {'tick': {'chunk': None}},
     Cause.LIMIT: {'tick': {'limited': ('joint2',)}},
     Cause.WARMUP: {'tick': {'has_tracked': False}},
-    Cause.NONE: {},
+    Cause.NONE: {'tick': {'arm_state': ArmState.RAMP_IN}},
 }
-"""For each cause, the smallest set of facts that brings it about in a bridge that holds."""
+"""For each cause, the smallest set of facts that brings it about in a bridge that holds; a ramp
+has none."""
+
+UNEXPLAINED = Cause.PLAN_END
+"""Of an arm that holds under a live chunk while all is well: it still comes to rest."""
 
 EXCLUSIVE = {(Cause.SYNC_WAIT, Cause.WARMUP), (Cause.PLAN_END, Cause.WARMUP)}
 """Pairs that cannot hold together: one needs an executed chunk, the other that there was none."""
@@ -153,7 +157,7 @@ def test_of_two_verdicts_the_earlier_one_wins(first, second):
     (ArmState.ENABLED, Verdict.HELD, Cause.OPERATOR),
     (ArmState.RAMP_IN, Verdict.RAMPING, Cause.NONE),
     (ArmState.TRACKING, Verdict.FRESH, Cause.NONE),
-    (ArmState.HOLDING, Verdict.HELD, Cause.NONE),
+    (ArmState.HOLDING, Verdict.HELD, Cause.PLAN_END),
     (ArmState.FAULTED, Verdict.STOPPED, Cause.ARM_FAULT),
 ])
 def test_arm_state_decides_when_nothing_else_is_wrong(state, verdict, cause):
@@ -216,7 +220,7 @@ def test_grace_ends_after_delta_and_half_a_second(field):
 
 
 def test_silent_node_is_dead_after_the_status_bound():
-    assert cause_of({'policy': {'received_ns': NOW - 400 * MS}}) is Cause.NONE
+    assert cause_of({'policy': {'received_ns': NOW - 400 * MS}}) is UNEXPLAINED
     assert cause_of({'policy': {'received_ns': NOW - 400 * MS - 1}}) is Cause.NODE_DEAD
 
 
@@ -269,7 +273,7 @@ def test_encoder_that_drops_for_its_cameras_is_camera_late():
 @pytest.mark.parametrize('cause', [
     Cause.TRANSPORT, Cause.DENOISE_LATE, Cause.ENCODE_LATE, Cause.CAMERA_LATE])
 def test_what_keeps_the_next_chunk_waiting_holds_no_tick_that_a_live_chunk_covers(cause):
-    assert cause_of(FACTS_OF[cause], chunk=LIVE) is Cause.NONE
+    assert cause_of(FACTS_OF[cause], chunk=LIVE) is UNEXPLAINED
     frozen = FACTS_OF[Cause.CAMERA_FROZEN]
     assert cause_of(frozen, FACTS_OF[cause], chunk=LIVE) is Cause.CAMERA_FROZEN
     assert cause_of(frozen, FACTS_OF[cause], chunk=None) is cause
@@ -286,7 +290,7 @@ def test_a_step_whose_chunk_has_come_is_not_late():
     {'content_since_ns': NOW - 500 * MS, 'equal_frames': 13},
 ])
 def test_frozen_needs_both_frames_and_time(change):
-    assert cause_of({'camera': change}) is Cause.NONE
+    assert cause_of({'camera': change}) is UNEXPLAINED
 
 
 @pytest.mark.parametrize('cause', list(Cause))
@@ -308,3 +312,24 @@ def test_every_tick_has_exactly_one_verdict_that_fits_its_cause(causes, state):
         state in {ArmState.DISCONNECTED, ArmState.CONNECTED, ArmState.CHECKED, ArmState.FAULTED}
         or Cause.ARM_FAULT in causes
     )
+
+
+@settings(deadline=None)
+@given(st.sets(st.sampled_from(sorted(FACTS_OF))), st.sampled_from(sorted(ArmState)),
+       st.sampled_from(sorted(Cause)))
+def test_a_tick_that_is_held_or_stopped_always_has_a_cause(causes, state, held_for):
+    verdict, cause = decide(facts(
+        *(FACTS_OF[item] for item in causes), arm_state=state, held_for=held_for))
+    assert verdict not in (Verdict.HELD, Verdict.STOPPED) or cause is not Cause.NONE
+
+
+@pytest.mark.parametrize('held_for', [Cause.OPERATOR, Cause.TRACKING, Cause.PLAN_END])
+def test_an_arm_that_still_comes_to_rest_is_held_for_what_held_it(held_for):
+    assert cause_of(held_for=held_for) is held_for
+    assert cause_of(FACTS_OF[Cause.NODE_DEAD], held_for=held_for) is Cause.NODE_DEAD
+    assert cause_of(arm_state=ArmState.TRACKING, held_for=held_for) is Cause.NONE
+
+
+def test_a_held_tick_always_has_a_cause_can_fail():
+    """By the table alone a live chunk that waits for the arm to rest has none."""
+    assert next(cause for holds, cause in CAUSES if holds(facts())) is Cause.NONE

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reflex_ros.core.cause import CauseBounds
 from reflex_ros.core.clock import MS, ClockOffset, S
 from reflex_ros.core.interpolate import Setpoint
 from reflex_ros.core.types import ArmFeedback, ArmState, Cause, Verdict
@@ -114,3 +115,44 @@ def test_a_ramp_leads_from_rest_to_the_moving_target():
     assert end.position.tolist() == [1, 1] and end.velocity.tolist() == [0.5, 0.5]
     middle = [ramp(origin, target, u, 500 * MS).position[0] for u in np.linspace(-1, 2, 61)]
     assert (np.diff(middle) >= 0).all()
+
+
+# ---- held while a live chunk waits for the arm to rest -----------------------------------------
+
+
+def test_a_chunk_that_ends_in_the_ramp_holds_the_next_one_for_its_end(rig, move):
+    """The next ramp begins at rest: the live chunk waits, and the hold is still for the end."""
+    r = rig(ramp_ns=500 * MS, max_seam_rad=3.0)
+    r.tick(3)
+    r.offer(r.chunk(to=move(0.5), rows=8))
+    r.tick(9)
+    assert r.bridge.states.state is ArmState.HOLDING and not r.bridge.is_at_rest
+    here = r.plant.position
+    r.offer(r.chunk(start=here, to=here, rows=40))
+    held = r.tick()[0]
+    assert held.is_covered and (held.verdict, held.cause) == (Verdict.HELD, Cause.PLAN_END)
+
+
+def braking_after_resume(rig, move):
+    """Hold a fast arm, resume before it rests, and return the ticks under a live chunk."""
+    r = rig(max_age_ns=5000 * MS, bounds=CauseBounds(grace_ns=0, max_age_ns=5000 * MS),
+            initial_delta_ns=20 * MS, delay_warmup=99, max_seam_rad=3.0)
+    r.run_up()
+    r.offer(r.chunk(to=move(1.9), rows=50))
+    r.tick(24)
+    r.bridge.hold(r.now)
+    r.tick()
+    r.bridge.resume(r.now)
+    here = r.plant.position
+    r.offer(r.chunk(start=here, to=here, rows=100))
+    return [t for t in r.tick(15) if t.verdict is Verdict.HELD]
+
+
+def test_a_resume_before_the_arm_rests_is_held_for_the_operator(rig, move):
+    held = braking_after_resume(rig, move)
+    assert len(held) > 3 and {t.cause for t in held} == {Cause.OPERATOR}
+
+
+def test_a_hold_that_goes_on_keeps_its_cause_can_fail(rig, move, monkeypatch):
+    monkeypatch.setattr(TickBook, '_note_hold', lambda *_: None)
+    assert {t.cause for t in braking_after_resume(rig, move)} != {Cause.OPERATOR}
