@@ -89,5 +89,3 @@ def measure_fp8(size: str, *, device: str, calls: int) -> Iterator[dict[str, Any
     names = [f'column{n}' for n in range(pair[0].config.action_dim)]
     error = action_error(*pair, names=names, to_arm=lambda x: x, scenes=2)
     yield {'prefix': 'fp8', 'action_error': [float(x) for x in error.worst]}
-
-

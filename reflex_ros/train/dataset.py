@@ -256,4 +256,3 @@ class Sampler:
         share = (delays - below).astype(np.float32)[:, None]
         rows = np.arange(len(rolled))
         return rolled[rows, below] * (1 - share) + rolled[rows, below + 1] * share
-
