@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Commands:
-    """The arm's commands; each returns whether the bus took every frame of it.
+    """The arm's commands; each but ``move`` returns whether the bus took every frame of it.
 
     In shadow mode only the queries are sent. Thread-safe through the gate's lock.
 
@@ -33,8 +33,11 @@ class Commands:
         self._gate = gate
         self._torque_mnm = round(config.gripper_torque_nm * 1e3)
 
-    def move(self, command: FloatArray, *, mode_percent: int | None) -> bool:
+    def move(self, command: FloatArray, *, mode_percent: int | None) -> tuple[bool, ...]:
         """Send six joint targets and the gripper's; first the mode with a speed if given.
+
+        Returns whether the bus took each of the frames: the mode if given, two joints each, the
+        gripper.
 
         Args:
             command: ``float64[7]``, rad and m, checked.
@@ -50,7 +53,7 @@ class Commands:
             self._grip(opening, wire.GRIPPER_ON)
 
         frames = [*mode, *wire.joint_frames(angles), self._grip_frame(opening, wire.GRIPPER_ON)]
-        return self._gate.command(frames, call)
+        return self._gate.each(frames, call)
 
     def hold(self, pose: FloatArray, *, percent: int) -> bool:
         """Send pose, mode, pose: the mode must never meet a target left by somebody else."""

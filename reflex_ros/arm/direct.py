@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from reflex_ros.arm.checks import check_command, check_pose
-from reflex_ros.arm.protocol import FEEDBACK_TIMEOUT_NS, ArmReport, BusStats, always
+from reflex_ros.arm.protocol import (
+    FEEDBACK_TIMEOUT_NS,
+    ArmReport,
+    BusStats,
+    Sent,
+    always,
+)
 from reflex_ros.core.errors import ArmError
 from reflex_ros.core.types import JOINT_NAMES, ArmFeedback, Reply
 
@@ -129,7 +135,7 @@ class DirectArm:
             faults=self._faults,
         )
 
-    def send(self, position: FloatArray) -> bool:
+    def send(self, position: FloatArray) -> Sent:
         """Hand one command to the plant; see ``arm.protocol.Arm.send``."""
         self._own_thread()
         command = check_command(
@@ -145,7 +151,7 @@ class DirectArm:
             self._last_refusal = refusal
         if not refusal or refusal == 'shadow':
             self._last = command
-        return not refusal
+        return Sent.nothing(len(command)) if refusal else Sent.whole(len(command))
 
     def clear_faults(self, *, arm_supported: bool, go_on: Callable[[], None] = always) -> Reply:
         """Clear injected faults; nothing falls, so ``arm_supported`` makes no difference."""

@@ -22,7 +22,7 @@ from reflex_ros.arm.interface import read_interface
 from reflex_ros.arm.link import CanLink, wait_until
 from reflex_ros.arm.lock import ChannelLock
 from reflex_ros.arm.preflight import Preflight
-from reflex_ros.arm.protocol import ArmReport, BusStats, always
+from reflex_ros.arm.protocol import ArmReport, BusStats, Sent, always
 from reflex_ros.core.clock import MS, SystemClock
 from reflex_ros.core.errors import ArmError
 from reflex_ros.core.priority import scheduled, scheduling
@@ -41,6 +41,8 @@ CLEAR_NS = 300 * MS
 RECENT = 100
 _SILENCES = frozenset({'feedback_lost', 'status_lost', 'send_failed'})
 _OLD_TORQUE_SCALE = (1, 8, 2)
+_COLUMNS = (2, 2, 2, 1)
+"""Joints in each frame of a command, the gripper last."""
 
 
 class PiperDriver:
@@ -185,7 +187,7 @@ class PiperDriver:
             faults=self._faults(view),
         )
 
-    def send(self, position: FloatArray) -> bool:
+    def send(self, position: FloatArray) -> Sent:
         """Hand one command to the bus; see ``arm.protocol.Arm``."""
         self._own_thread()
         view = self._book.view()
@@ -193,18 +195,18 @@ class PiperDriver:
             position, self._names, limits=self._limits, last=self._last, max_jump=self._max_jump,
             measured=view.position)
         refusal = self._refusal(view)
-        if not refusal and not self._transmit(command):
-            refusal = 'send_failed'
-        if refusal:
+        sent = Sent.nothing(len(command)) if refusal else self._transmit(command)
+        if not sent:
             self._refused += 1
-            self._last_refusal = refusal
+            self._last_refusal = refusal or 'send_failed'
         else:
             self._sent += 1
-        if refusal in ('', 'shadow', 'send_failed'):
-            # A command of which some frames left is the one that the next is compared with.
+        if refusal == 'shadow':
             self._last = command
+        elif self._last is not None:  # the next is compared with what left of this one
+            self._last = np.where(sent.columns, command, self._last)
         self._recent.append((self._clock.mono_ns(), command, view.position))
-        return not refusal
+        return sent
 
     def clear_faults(self, *, arm_supported: bool, go_on: Callable[[], None] = always) -> Reply:
         """Clear errors, reopen a lost bus, reset a supported arm; see ``arm.protocol.Arm``."""
@@ -289,12 +291,12 @@ class PiperDriver:
             checks.check_feedback(
                 self._book.view(), self._book.silent_ids(self._clock.mono_ns()))
 
-    def _transmit(self, command: FloatArray) -> bool:
+    def _transmit(self, command: FloatArray) -> Sent:
         percent = int(self._config.speed_percent)
-        is_sent = self._commands.move(
+        taken = self._commands.move(
             command, mode_percent=percent if self._needs_mode else None)
-        self._needs_mode = self._needs_mode and not is_sent
-        return is_sent
+        self._needs_mode = self._needs_mode and not all(taken)
+        return Sent(np.repeat(taken[-len(_COLUMNS):], _COLUMNS))
 
     def _refusal(self, view: FeedbackView) -> str:
         if not self._is_enabled:

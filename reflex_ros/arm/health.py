@@ -48,7 +48,8 @@ class Health:
 
     def _bus(self) -> list[str]:
         found = [] if self._link.is_open else ['bus_lost']
-        if self._gate.counts.failed_in_a_row >= SEND_FAILURES:
+        counts = self._gate.counts
+        if max(counts.failed_in_a_row, counts.short_in_a_row) >= SEND_FAILURES:
             found.append('send_failed')
         return found
 

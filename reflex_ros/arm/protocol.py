@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from reflex_ros.core.types import JOINT_NAMES
 
 if TYPE_CHECKING:
@@ -97,6 +100,33 @@ class BusStats:
     reconnects: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What left of one command; true if all of it did.
+
+    Attributes:
+        columns: ``bool[J]`` whether the joint's target was handed over.
+        failure: Why an arm refused its part altogether, '' if none did.
+    """
+
+    columns: npt.NDArray[np.bool_] = field(compare=False)
+    failure: str = ''
+
+    def __bool__(self) -> bool:
+        """Return whether the whole command was handed over."""
+        return bool(self.columns.all())
+
+    @classmethod
+    def nothing(cls, joints: int, failure: str = '') -> Sent:
+        """Return what became of a command of which nothing left."""
+        return cls(np.zeros(joints, bool), failure)
+
+    @classmethod
+    def whole(cls, joints: int) -> Sent:
+        """Return what became of a command that left."""
+        return cls(np.ones(joints, bool))
+
+
 def always() -> None:
     """Go on, whatever happens."""
 
@@ -148,15 +178,19 @@ class Arm(Protocol):
     def feedback(self) -> ArmFeedback:
         """Return a copy of the newest coherent reading; ``mono_ns`` tells its age, 0 = none."""
 
-    def send(self, position: FloatArray) -> bool:
+    def send(self, position: FloatArray) -> Sent:
         """Hand one command to the bus.
+
+        The bus may take some frames and not the others. What left moves its joints, so it is told
+        joint by joint: the next command goes on from what the arm has seen.
 
         Args:
             position: ``float64[J]`` absolute positions, rad and m of total opening.
 
         Returns:
-            True once every frame was handed over. False: not enabled, a fault is in force, the
-            bus did not take a frame, or shadow mode; ``stats().last_refusal`` says which.
+            What was handed over; true if it was every frame. If not: not enabled, a fault is in
+            force, the bus did not take a frame, or shadow mode; ``stats().last_refusal`` says
+            which.
 
         Raises:
             ConfigError: Wrong shape, not finite, outside the limits or a jump; nothing was sent.

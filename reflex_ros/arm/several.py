@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reflex_ros.arm.protocol import ArmReport, BusStats, always
+from reflex_ros.arm.protocol import ArmReport, BusStats, Sent, always
 from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.limits import JointLimits
 from reflex_ros.core.types import ArmFeedback, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reflex_ros.arm.protocol import Arm
     from reflex_ros.core.types import FloatArray
@@ -105,11 +105,14 @@ class SeveralArms:
             faults=self.faults(),
         )
 
-    def send(self, position: FloatArray) -> bool:
+    def send(self, position: FloatArray) -> Sent:
         """Send every arm its part, or nothing while one of them is at fault.
 
+        One that refuses its part does not keep the others' from them: they are in motion. It is
+        named in ``failure``.
+
         Raises:
-            ConfigError: Wrong shape, or an arm refuses its part.
+            ConfigError: Wrong shape.
         """
         command = np.asarray(position)
         if command.shape != (len(self._names),):
@@ -117,38 +120,44 @@ class SeveralArms:
                 f'Command shape: got {command.shape}, expected ({len(self._names)},). Nothing '
                 'was sent; correct the caller.')
         if self.faults():
-            return False
-        sent = [arm.send(command[part])
-                for arm, part in zip(self._arms.values(), self._parts, strict=True)]
-        return all(sent)
+            return Sent.nothing(len(command))
+        return _joint([self._send_one(name, command[part]) for name, part in self._each()])
 
-    def brake(self, position: FloatArray, *, seen_after_ns: int) -> bool:
+    def brake(self, position: FloatArray, *, seen_after_ns: int) -> Sent:
         """Send its part to every arm that can still be led to rest.
 
         An arm is left out once it had a fault, was silent or refused, until it is enabled again:
-        its stream was interrupted, and it may stand anywhere.
+        its stream was interrupted, and it may stand anywhere. One whose bus did not take a frame
+        is not: it is still in motion.
 
         Args:
             position: ``float64[J]`` of all arms, on the way to rest.
             seen_after_ns: Steady instant; an arm not heard of since is silent.
 
         Returns:
-            Whether any arm took its part.
+            What was handed over.
         """
         self.faults()
-        took = False
-        for (name, arm), part in zip(self._arms.items(), self._parts, strict=True):
-            if name in self._out:
-                continue
-            try:
-                is_sent = arm.feedback().mono_ns > seen_after_ns and arm.send(position[part])
-            except ReflexError:
-                is_sent = False
-            if is_sent:
-                took = True
-            else:
+        every = []
+        for name, part in self._each():
+            if self._arms[name].feedback().mono_ns <= seen_after_ns:
                 self._out.add(name)
-        return took
+            sent = Sent.nothing(part.stop - part.start)
+            if name not in self._out:
+                sent = self._send_one(name, position[part])
+            if sent.failure:
+                self._out.add(name)
+            every.append(sent)
+        return _joint(every)
+
+    def _each(self) -> Iterator[tuple[str, slice]]:
+        return zip(self._arms, self._parts, strict=True)
+
+    def _send_one(self, name: str, command: FloatArray) -> Sent:
+        try:
+            return self._arms[name].send(command)
+        except ReflexError as error:
+            return Sent.nothing(len(command), f'{name}: {error}')
 
     def clear_faults(self, *, arm_supported: bool, go_on: Callable[[], None] = always) -> Reply:
         """Clear the faults of every arm that has one."""
@@ -175,7 +184,7 @@ class SeveralArms:
         for arm in self._arms.values():
             try:
                 arm.disconnect()
-            except ReflexError as error:
+            except Exception as error:  # the others' buses are closed whatever it is
                 errors.append(error)
         if errors:
             raise errors[0]
@@ -200,6 +209,11 @@ def _joined(limits: Sequence[JointLimits]) -> JointLimits:
     names = ('lower', 'upper', 'velocity', 'acceleration', 'jerk')
     return JointLimits(*(np.concatenate([getattr(one, name) for one in limits])
                          for name in names))
+
+
+def _joint(every: Sequence[Sent]) -> Sent:
+    return Sent(np.concatenate([sent.columns for sent in every]),
+                next((sent.failure for sent in every if sent.failure), ''))
 
 
 def _worst(codes: Sequence[int], good: int) -> int:

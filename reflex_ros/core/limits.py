@@ -234,9 +234,24 @@ class Limiter:
         self._is_limiting = np.zeros(len(start), dtype=bool)
         self._before = self._state()
 
-    def undo(self) -> None:
-        """Take the newest command back: it was not sent. Only one can be taken back."""
-        self._p, self._v, self._a, self._is_limiting = self._before
+    def undo(self, joints: npt.NDArray[np.bool_] | None = None) -> None:
+        """Take the newest command back: it was not sent. Only one can be taken back.
+
+        Args:
+            joints: Whose command it was, ``bool[J]``; None for all. The others' was sent.
+        """
+        if joints is None or joints.all():
+            self._p, self._v, self._a, self._is_limiting = self._before
+        elif joints.any():
+            self._p, self._v, self._a, self._is_limiting = (
+                np.where(joints, before, now)
+                for before, now in zip(self._before, self._state(), strict=True))
+
+    def rest(self, joints: npt.NDArray[np.bool_]) -> None:
+        """Let some joints, ``bool[J]``, be at rest at their last command; the others go on."""
+        self._v, self._a = np.where(joints, 0.0, self._v), np.where(joints, 0.0, self._a)
+        self._is_limiting = self._is_limiting & ~joints
+        self._before = self._state()
 
     def _state(self) -> tuple[FloatArray, FloatArray, FloatArray, npt.NDArray[np.bool_]]:
         return self._p, self._v, self._a, self._is_limiting

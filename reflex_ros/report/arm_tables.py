@@ -47,13 +47,14 @@ WATCHDOGS = (
              Cause.TRACKING),
     Watchdog('joint feedback silent', '`safety.feedback_timeout_s`', FAULT, Cause.ARM_FAULT),
     Watchdog('status, motor or gripper frames silent', '0.5 s', FAULT, Cause.ARM_FAULT),
-    Watchdog('bus takes no frames (bus-off)', '5 in a row', FAULT, Cause.ARM_FAULT),
+    Watchdog('bus takes no frames (bus-off), or not all of a command', '5 in a row', FAULT,
+             Cause.ARM_FAULT),
     Watchdog('emergency stop, collision, driver or gripper fault, teach or leader mode, second '
              'commander', 'as reported', FAULT, Cause.ARM_FAULT),
     Watchdog('power of a joint or the gripper, zero of the gripper',
              'had when enabled, lost in one frame', FAULT, Cause.ARM_FAULT),
     Watchdog('late tick', 'half a period', 'sends nothing; never caught up', Cause.TICK_LATE),
-    Watchdog('ticks without a command', 'two periods, 100 ms', 'goes on from rest at the last '
+    Watchdog('ticks without a command', '40 ms or two periods, 100 ms', 'goes on from rest at the last '
              'command; after 100 ms with a new ramp', Cause.TICK_LATE),
 )
 

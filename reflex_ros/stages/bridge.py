@@ -63,7 +63,8 @@ class Bridge:
                               ticks=self._ticks, now=now)
         self.clocks = self._intake.clocks
         self.latency, self.delta = self._intake.latency, self._intake.delta
-        self._recovery = Recovery(arm, self.states, check=self._check, seed=self._seed)
+        self._recovery = Recovery(arm, self.states, check=self._check, seed=self._seed,
+                                  is_at_rest=lambda: self.is_at_rest)
         self._contacts = ContactWatch(config.contact, arm.names)
         self._readings = Readings(len(arm.names))
         self.report: ArmReport | None = None
@@ -270,9 +271,11 @@ class Bridge:
             motion = self._move(now, due_ns, reading)
             is_overdue = self._mover.is_overdue
         elif self.states.state is ArmState.FAULTED and not is_late:
-            motion = self._mover.brake_others(
-                due_ns, seen_after_ns=now.mono_ns - self._config.bounds.feedback_ns)
-            is_overdue = self._mover.is_overdue
+            with self._recovery.braking() as may_send_to_others:
+                if may_send_to_others:
+                    motion = self._mover.brake_others(
+                        due_ns, seen_after_ns=now.mono_ns - self._config.bounds.feedback_ns)
+                    is_overdue = self._mover.is_overdue
         if is_overdue:
             now = self._clock.now()  # the record says how late it was in the end
         ticks = self._ticks.record(self._situation(faults), motion, reading, now=now,
@@ -331,7 +334,7 @@ class Bridge:
         if state is not before:
             self._ticks.hold_since(now if state is ArmState.HOLDING else None)
             self._is_plan_dirty = True
-        if state in _MOVING:
+        if state in _MOVING and not self._mover.is_overdue:
             self._ticks.executed(now.mono_ns)
             self._is_plan_dirty |= active is not None and active.ticks == 1
         if moved.failure:

@@ -7,6 +7,7 @@ stays inside the limits and can always stop.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,12 +17,13 @@ from reflex_ros.arm.checks import check_pose
 from reflex_ros.arm.several import SeveralArms
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
 from reflex_ros.core.clock import MS, S
-from reflex_ros.core.errors import ConfigError, ReflexError
+from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.fit import Window, fit_blend
 from reflex_ros.core.interpolate import Setpoint
 from reflex_ros.core.limits import Limited, Limiter, Stream
 from reflex_ros.core.types import ArmState
 from reflex_ros.stages.follower import Follower, Running
+from reflex_ros.stages.sender import Sender
 from reflex_ros.stages.tick import Motion
 
 if TYPE_CHECKING:
@@ -32,10 +34,6 @@ if TYPE_CHECKING:
     from reflex_ros.stages.bridge_config import BridgeConfig
 
 _MOVING = (ArmState.RAMP_IN, ArmState.TRACKING)
-BRIDGED_PERIODS = 2
-"""Longest time between two commands that is one motion, periods: a single lost tick. The arm is
-then still on its way, tens of ms behind its target. After a longer gap it has arrived at its last
-command or is about to, and whatever comes next starts from rest there."""
 PAUSE_NS = 100 * MS
 """Gap after which the arm has held, and ramps in anew even if its chunk is still live."""
 
@@ -61,8 +59,7 @@ class Mover:
         arm: Gets the commands.
         config: Durations and limits.
         states: State of the arm; changed here when motion begins or ends.
-        clock: Read once more when a command is ready: whatever held this process up meanwhile, a
-            command goes out at its tick or not at all.
+        clock: Read once more when a command is ready.
 
     Not thread-safe, but for ``seed`` while the arm may not be sent to.
     """
@@ -70,7 +67,7 @@ class Mover:
     def __init__(self, arm: Arm, config: BridgeConfig, states: StateMachine, *,
                  clock: Clock) -> None:
         self._arm = arm
-        self._clock = clock
+        self._sender = Sender(arm, period_ns=config.period_ns, clock=clock)
         self._config = config
         self._states = states
         self.follower = Follower(blend_ns=config.blend_ns,
@@ -78,14 +75,11 @@ class Mover:
         self._limiter: Limiter | None = None
         self.is_armed = False
         self._needs_ramp = self._must_rest = True
-        self.is_overdue = False
-        """Whether the command of the newest tick was ready too late: nothing was sent then."""
         self._ramp_start_ns = self._ramp_ticks = 0
         self._ramp_from: FloatArray | None = None
         self._yield_to: FloatArray | None = None
         self._yields: npt.NDArray[np.bool_] | None = None
-        self._sent_ns = 0
-        self._braked_by_fault: Limiter | None = None
+        self._may_brake = False
         self._ended: list[tuple[Running, str]] = []
 
     @property
@@ -99,11 +93,16 @@ class Mover:
         return self._needs_ramp
 
     @property
+    def is_overdue(self) -> bool:
+        """Return whether the command of the newest tick was ready too late: nothing was sent."""
+        return self._sender.is_overdue
+
+    @property
     def is_at_rest(self) -> bool:
         """Return whether the command stream stands still or nothing may be sent."""
         if self._limiter is None or self._limiter.is_stopped:
             return True
-        return not (may_send(self._states.state) or self._braked_by_fault is self._limiter)
+        return not (may_send(self._states.state) or self._may_brake)
 
     @property
     def longest_stop_ns(self) -> int:
@@ -135,6 +134,7 @@ class Mover:
         limiter = Limiter(limits, period_ns=self._config.period_ns, names=names)
         limiter.reset(check_pose(pose, names, limits))
         self._limiter, self._yield_to = limiter, None
+        self._may_brake = False
         return limiter.position
 
     def arm_motion(self) -> None:
@@ -148,6 +148,7 @@ class Mover:
     def disarm(self) -> None:
         """Forbid motion until ``arm_motion``: the next ticks decelerate and hold."""
         self.is_armed, self._needs_ramp, self._must_rest = False, True, True
+        self._may_brake = isinstance(self._arm, SeveralArms)  # a fault of one leaves the others
 
     def give_way(self, measured: FloatArray, joints: npt.NDArray[np.bool_]) -> None:
         """Rest where some joints were measured: they push against something.
@@ -224,7 +225,7 @@ class Mover:
                 cameras show something new.
         """
         assert self._limiter is not None
-        self._ended, self.is_overdue = [], False
+        self._ended, self._sender.is_overdue = [], False
         self._after_gap(due_ns)
         self._take_over(due_ns)
         active = self.follower.active
@@ -238,13 +239,13 @@ class Mover:
         except ConfigError as error:  # numbers that overflow between finite rows
             self._ended += [(running, str(error)) for running in self.follower.drop()]
             return self._rest(due_ns)
-        is_sent, failure = self._send(limited.position, due_ns)
+        sent = self._sender.send(self._limiter, due_ns)
         if self.is_overdue:
             return self._nothing()
         active.first_command_ns = active.first_command_ns or due_ns
         active.ticks += 1
-        motion = Motion(active, setpoint.position, limited.position, limited.limited, is_sent)
-        return Moved(motion, tuple(self._ended), failure)
+        motion = Motion(active, setpoint.position, limited.position, limited.limited, bool(sent))
+        return Moved(motion, tuple(self._ended), sent.failure)
 
     def brake_others(self, due_ns: int, *, seen_after_ns: int) -> Motion:
         """Decelerate the arms that have no fault while another has one; nothing with one arm.
@@ -253,31 +254,32 @@ class Mover:
             due_ns: The tick.
             seen_after_ns: Steady instant; an arm not heard of since gets nothing.
         """
-        self.is_overdue = False
+        self._sender.is_overdue = False
         if self._limiter is None or not isinstance(self._arm, SeveralArms):
             return Motion()
         self._after_gap(due_ns)
-        self._braked_by_fault = None
+        self._may_brake = not self._limiter.is_stopped
         if self._limiter.is_stopped:
             return Motion()
         command = self._limiter.brake().position
-        self.is_overdue = self._is_late(due_ns)
-        if self.is_overdue or not self._arm.brake(command, seen_after_ns=seen_after_ns):
-            self._limiter.undo()
+        sent = self._sender.send(
+            self._limiter, due_ns, partial(self._arm.brake, seen_after_ns=seen_after_ns))
+        if not sent.columns.any():
             return Motion()
-        self._sent_ns, self._braked_by_fault = due_ns, self._limiter
         return Motion(None, command, command, (), True)
 
     def _after_gap(self, due_ns: int) -> None:
-        """Start from rest if the last command was sent too long ago, after a pause with a ramp."""
+        """Let joints start from rest that had no command for too long, after a pause all ramp."""
         assert self._limiter is not None
-        gap_ns = due_ns - self._sent_ns
-        if not self._sent_ns or gap_ns <= BRIDGED_PERIODS * self._config.period_ns:
+        gap_ns = self._sender.gap_ns(due_ns)
+        arrived = self._sender.arrived(gap_ns)
+        if not arrived.any():
             return
-        self._limiter.reset(self._limiter.position)
+        self._limiter.rest(arrived)
         if self._yield_to is not None and self._yields is not None:
-            self._yield_to = np.where(self._yields, self._yield_to, self._limiter.position)
-        if gap_ns > PAUSE_NS:
+            stay = arrived & ~self._yields
+            self._yield_to = np.where(stay, self._limiter.position, self._yield_to)
+        if gap_ns.max() > PAUSE_NS:
             self._needs_ramp, self._ramp_ticks = True, 0
             if self._states.state in _MOVING:
                 self._states.fire(ArmEvent.HOLD)
@@ -291,21 +293,24 @@ class Mover:
         return self.is_armed and (not is_waiting or self._limiter.is_stopped)
 
     def _rest(self, due_ns: int) -> Moved:
-        """Decelerate within the limits, then keep sending the held pose."""
+        """Decelerate within the limits, then keep sending the held pose.
+
+        A rest that was not sent has not begun: the next tick begins it, whatever comes meanwhile.
+        """
         assert self._limiter is not None
-        self._must_rest = False
+        limited = self._braked()
+        sent = self._sender.send(self._limiter, due_ns)
+        if self.is_overdue:
+            return self._nothing()
+        self._must_rest = self._must_rest and not self._sender.is_given
         if self._states.state in _MOVING:
             if self.is_armed and 2 * self._ramp_ticks * self._config.period_ns >= (
                     self._config.ramp_ns):
                 # it has met the plan; plans shorter than the ramp must not ramp for ever
                 self._needs_ramp = False
             self._states.fire(ArmEvent.HOLD)
-        limited = self._braked()
-        is_sent, failure = self._send(limited.position, due_ns)
-        if self.is_overdue:
-            return self._nothing()
-        motion = Motion(self.follower.active, limited.position, limited.position, (), is_sent)
-        return Moved(motion, tuple(self._ended), failure)
+        motion = Motion(self.follower.active, limited.position, limited.position, (), bool(sent))
+        return Moved(motion, tuple(self._ended), sent.failure)
 
     def _braked(self) -> Limited:
         """Return the next command of coming to rest: where it is, or where joints give way."""
@@ -359,28 +364,6 @@ class Mover:
         if self._needs_ramp or self._limiter is None:
             return None
         return Setpoint(self._limiter.position, self._limiter.velocity)
-
-    def _send(self, command: FloatArray, due_ns: int) -> tuple[bool, str]:
-        """Send the limiter's newest command; what is not sent was never commanded."""
-        assert self._limiter is not None
-        is_sent, failure = False, ''
-        self.is_overdue = self._is_late(due_ns)
-        if self.is_overdue:
-            self._limiter.undo()
-            return False, ''
-        try:
-            is_sent = self._arm.send(command)
-        except ReflexError as error:
-            failure = str(error)
-        if is_sent or (not failure and self._arm.stats().is_shadow):
-            self._sent_ns = due_ns
-        else:
-            self._limiter.undo()
-        return is_sent, failure
-
-
-    def _is_late(self, due_ns: int) -> bool:
-        return 2 * (self._clock.mono_ns() - due_ns) > self._config.period_ns
 
     def _nothing(self) -> Moved:
         return Moved(Motion(), tuple(self._ended))

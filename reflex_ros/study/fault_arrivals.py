@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reflex_ros.sim import can_codec as codec
-from reflex_ros.study.fault_judge import GAP_PERIODS, QUANTUM, RESEED_RAD, judge
+from reflex_ros.study.fault_judge import QUANTUM, RESEED_RAD, gap_s, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -245,7 +245,7 @@ def _elapsed(times_s: FloatArray, commands: FloatArray, limits: JointLimits,
     """Return what breaks velocity or acceleration over the times that were read."""
     found: list[str] = []
     late_s = MAX_SPREAD * period_s
-    breaks = np.flatnonzero(np.diff(times_s) > GAP_PERIODS * period_s - late_s / 2) + 1
+    breaks = np.flatnonzero(np.diff(times_s) > gap_s(period_s) - late_s / 2) + 1
     for low, high in zip([0, *breaks], [*breaks, len(times_s)], strict=True):
         found += _ways(times_s[low:high], commands[low:high], limits, late_s)
         found += _changes(times_s[low:high], commands[low:high], limits, late_s)

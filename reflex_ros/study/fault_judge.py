@@ -25,8 +25,8 @@ QUANTUM = np.array([np.pi / 180_000.0] * 6 + [1e-6])
 """Resolution of a command on the wire: 0.001 deg, 0.001 mm."""
 SAME_S = 1e-3
 """Commands closer than this are one: the hold before the mode frame is sent twice."""
-GAP_PERIODS = 2.5
-"""A longer time between two commands ends a motion: more than one tick sent nothing."""
+BRIDGED_S, BRIDGED_PERIODS = 0.04, 2
+"""A longer time between two commands ends a motion: it is more than one lost tick at 50 Hz."""
 RESEED_RAD = 0.01
 """A stream that begins anew begins where the arm is, within the resolution of its feedback."""
 
@@ -76,6 +76,11 @@ def judge(times_s: FloatArray, commands: FloatArray, measured: FloatArray | None
     return Judgement(len(times_s), float(velocity), float(acceleration), float(jerk), texts)
 
 
+def gap_s(period_s: float) -> float:
+    """Return the time between two commands from which on the arm has come to rest, s."""
+    return max(BRIDGED_S, BRIDGED_PERIODS * period_s) + period_s / 2
+
+
 def _range(commands: FloatArray, limits: JointLimits) -> list[str]:
     if not len(commands):
         return []
@@ -105,7 +110,7 @@ def _segment(times_s: FloatArray, commands: FloatArray, *, limits: JointLimits, 
     elapsed = np.diff(times_s, prepend=times_s[0] - period_s)
     steps = np.diff(commands, axis=0, prepend=commands[:1])
     speed = np.abs(steps) / elapsed[:, None]
-    order = _by_order(steps, np.flatnonzero(elapsed > GAP_PERIODS * period_s), period_s)
+    order = _by_order(steps, np.flatnonzero(elapsed > gap_s(period_s)), period_s)
     bounds = (limits.velocity, limits.acceleration, limits.jerk)
     noise = [2**(n - 1) * QUANTUM / period_s**n for n in (1, 2, 3)]
     short = np.minimum(elapsed, period_s)[:, None]

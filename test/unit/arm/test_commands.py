@@ -36,6 +36,9 @@ class OpenGate:
         call()
         return True
 
+    def each(self, frames, call):
+        return (self.command(frames, call),) * len(frames)
+
     def query(self, frame, call):
         return self.command([frame], call)
 

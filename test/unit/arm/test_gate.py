@@ -129,9 +129,41 @@ def test_frame_that_the_bus_does_not_take_is_counted(sdk):
     sdk.answer = 2
     assert not gate.command(ONE, lambda: sdk.send(*ONE))
     assert gate.counts.failed == gate.counts.failed_in_a_row == 3
+    assert gate.counts.short_in_a_row == 1
     sdk.answer = 1
     assert gate.command(ONE, lambda: sdk.send(*ONE))
     assert gate.counts.failed == 3 and gate.counts.failed_in_a_row == 0
+    assert gate.counts.short_in_a_row == 0
+
+
+@pytest.mark.parametrize('lost', [0, 1, 2])
+def test_it_tells_which_frame_the_bus_did_not_take(sdk, lost):
+    gate, put = gated(sdk), sdk.put
+
+    def flaky(arbitration_id, data, *rest):
+        return 2 if arbitration_id == ONE[lost].can_id else put(arbitration_id, data, *rest)
+
+    gate._raw_send = flaky
+    taken = gate.each(ONE, lambda: sdk.send(*ONE))
+    assert taken == tuple(n != lost for n in range(3)) and len(sdk.on_bus) == 2
+    assert gate.counts.short_in_a_row == 1 and gate.counts.failed_in_a_row == (lost == 2)
+
+
+def test_a_frame_that_is_blocked_did_not_leave(sdk):
+    gate = gated(sdk)
+    disturb(sdk)
+    assert gate.each(ONE, lambda: sdk.send(*ONE)) == (False, True, True)
+
+
+def test_a_socket_that_raises_takes_no_frame(sdk):
+    gate = gated(sdk)
+
+    def broken(*_):
+        raise BrokenPipeError(32, 'Broken pipe')
+
+    gate._raw_send = broken
+    assert gate.each(ONE, lambda: sdk.send(*ONE)) == (False,) * 3
+    assert gate.counts.failed == 3
 
 
 def test_shadow_mode_sends_queries_only(sdk):

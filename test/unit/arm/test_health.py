@@ -15,8 +15,9 @@ from reflex_ros.arm.health import Health
 from reflex_ros.core.clock import MS, S
 
 
-def judge(view, now_ns, *, is_open=True, failures=0, has_control=True):
-    gate = SimpleNamespace(counts=SimpleNamespace(failed_in_a_row=failures))
+def judge(view, now_ns, *, is_open=True, failures=0, short=0, has_control=True):
+    counts = SimpleNamespace(failed_in_a_row=failures, short_in_a_row=short)
+    gate = SimpleNamespace(counts=counts)
     judged = Health(DriverConfig(), link=SimpleNamespace(is_open=is_open), gate=gate)
     return judged.faults(view, now_ns, has_control=has_control)
 
@@ -41,6 +42,8 @@ def test_silent_status_is_a_fault_although_joints_speak(healthy, now_ns, change)
 def test_bus_and_commander_faults(healthy, now_ns):
     assert judge(healthy(), now_ns, is_open=False) == ('bus_lost',)
     assert judge(healthy(), now_ns, failures=5) == ('send_failed',)
+    assert judge(healthy(), now_ns, short=4) == ()
+    assert judge(healthy(), now_ns, short=5) == ('send_failed',), 'one frame of each is missing'
     assert judge(healthy(foreign_ns=now_ns), now_ns) == ('foreign_commander',)
     assert judge(healthy(leader_ns=now_ns), now_ns) == ('leader_mode',)
 

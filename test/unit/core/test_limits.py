@@ -407,3 +407,21 @@ def test_the_bound_follows_the_acceleration_and_two_seconds_can_fail(scale: floa
     bound, taken = limits.longest_stop_ns(H_NS), time_to_stop(limiter)
     assert 0.6 * bound < taken <= bound
     assert (taken > 2_000 * MS) == (scale < 0.5)
+
+
+def test_a_part_of_a_command_can_be_taken_back_and_put_to_rest():
+    limiter = Limiter(piper_limits(), period_ns=20_000_000)
+    start = np.array([0.0, 1.0, -1.0, 0.0, 0.5, 0.0, 0.02])
+    limiter.reset(start)
+    before = limiter.stream
+    limiter.step(Setpoint(start + 0.01, np.zeros(7)))
+    after, kept = limiter.stream, np.arange(7) < 3
+    limiter.undo(~kept)
+    for name in ('position', 'velocity', 'acceleration'):
+        was, now = getattr(before, name), getattr(after, name)
+        assert np.array_equal(getattr(limiter.stream, name), np.where(kept, now, was))
+    limiter.rest(np.arange(7) == 0)
+    assert limiter.velocity[0] == 0.0 and limiter.velocity[1] == after.velocity[1] != 0.0
+    assert np.array_equal(limiter.position, np.where(kept, after.position, before.position))
+    limiter.undo()
+    assert limiter.velocity[0] == 0.0, 'a rest is not taken back'

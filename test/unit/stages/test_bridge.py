@@ -129,11 +129,11 @@ def faulted(r, *, clears_after):
     asked = []
     clear = r.arm.clear_faults
 
-    def refuse(*, arm_supported):
+    def refuse(*, arm_supported, go_on):
         asked.append(arm_supported)
         if len(asked) <= clears_after:
             return Reply(False, 'stays')
-        return clear(arm_supported=arm_supported)
+        return clear(arm_supported=arm_supported, go_on=go_on)
 
     r.arm.clear_faults = refuse
     r.arm.inject_faults(('arm_estop',))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reflex_ros.arm.protocol import Sent
 from reflex_ros.core.limits import Limiter, piper_limits
 from reflex_ros.core.types import ArmState, Cause, RejectReason, Stitch, Verdict
 from reflex_ros.stages.mover import Mover
@@ -131,7 +132,7 @@ class Wire:
 
     def send(self, position):
         if self.is_full:
-            return False
+            return Sent.nothing(7)
         self.times.append(self.rig.now.mono_ns / 1e9)
         self.commands.append(np.array(position))
         return self._send(position)
@@ -240,7 +241,7 @@ def test_a_start_at_full_speed_is_seen_can_fail(fast, monkeypatch, planted):
         monkeypatch.setattr(Mover, '_after_gap', lambda self, due_ns: None)
         r.index += 10
     else:
-        monkeypatch.setattr(Limiter, 'undo', lambda self: None)
+        monkeypatch.setattr(Limiter, 'undo', lambda self, joints: None)
         wire.is_full = True
         r.tick(3)
         wire.is_full = False

@@ -8,7 +8,7 @@ import pytest
 from reflex_ros.core.clock import MS
 from reflex_ros.core.limits import piper_limits
 from reflex_ros.core.types import Cause, Verdict
-from reflex_ros.stages.mover import Mover
+from reflex_ros.stages.sender import Sender
 from reflex_ros.study.fault_judge import judge
 
 
@@ -74,7 +74,7 @@ def test_the_tick_after_goes_on_from_what_was_sent(frozen):
 @pytest.mark.parametrize('for_ms', [30, 400])
 def test_nothing_is_sent_after_a_freeze_can_fail(frozen, monkeypatch, for_ms):
     """With the clock read at the start of the tick alone the old command goes out."""
-    monkeypatch.setattr(Mover, '_is_late', lambda self, due_ns: False)
+    monkeypatch.setattr(Sender, '_is_late', lambda self, due_ns: False)
     r, times, commands, freeze = frozen
     before = len(commands)
     freeze(for_ms)

@@ -244,3 +244,43 @@ def test_a_recovery_that_does_not_end_is_named(slow, monkeypatch):
     slow.begin()
     with pytest.raises(ArmError, match='recovery: got one that does not end'):
         slow.bridge.close(slow.rig.now)
+
+
+# ---- whatever goes wrong ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('at', ['clear_faults', 'check', 'enable'])
+@pytest.mark.parametrize('error', [OSError(19, 'No such device'), ValueError('torn frame')])
+def test_any_error_of_a_recovery_ends_in_a_faulted_arm_and_is_told(rig, at, error):
+    r = rig()
+    r.run_up()
+    r.arm.inject_faults(('arm_estop',))
+    r.tick(2)
+    real = getattr(r.arm, at)
+
+    def fail(**_):
+        raise error
+
+    setattr(r.arm, at, fail)
+    reply = r.bridge.recover(arm_supported=True)
+    assert not reply.accepted and type(error).__name__ in reply.reason
+    assert 'recover again' in reply.reason
+    assert r.bridge.states.state is ArmState.FAULTED
+    assert not any(t.is_sent for t in r.tick(3))
+    setattr(r.arm, at, real)
+    assert r.bridge.recover(arm_supported=True).accepted
+
+
+def test_an_interrupt_in_a_recovery_leaves_a_faulted_arm(rig):
+    r = rig()
+    r.run_up()
+    r.arm.inject_faults(('arm_estop',))
+    r.tick(2)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    r.arm.check = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        r.bridge.recover(arm_supported=True)
+    assert r.bridge.states.state is ArmState.FAULTED

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 from reflex_ros.arm.direct import DirectArm
+from reflex_ros.arm.protocol import Sent
 from reflex_ros.arm.several import SeveralArms
 from reflex_ros.core.clock import MS, ManualClock, S
 from reflex_ros.core.errors import ConfigError
@@ -22,6 +25,7 @@ from reflex_ros.core.types import (
 )
 from reflex_ros.stages.bridge import Bridge
 from reflex_ros.stages.bridge_config import BridgeConfig
+from reflex_ros.stages.bridge_recovery import Recovery
 from reflex_ros.study.fault_judge import judge
 
 HOME = np.tile([0.0, 1.0, -1.0, 0.0, 0.5, 0.0, 0.02], 2)
@@ -181,12 +185,73 @@ def test_both_move_again_after_a_recovery(pair):
     assert pair.tick(3)[-1].is_sent
     pair.one['right'].inject_faults(('gripper_sensor',))
     before = pair.count('left')
-    assert pair.arm.brake(pair.arm.feedback().position, seen_after_ns=0)
+    assert pair.arm.brake(pair.arm.feedback().position, seen_after_ns=0).columns[:7].all()
     assert pair.count('left') == before + 1
 
 
 def test_a_stream_that_is_cut_is_seen_can_fail(pair, monkeypatch):
-    monkeypatch.setattr(SeveralArms, 'brake', lambda self, position, **_: False)
+    monkeypatch.setattr(SeveralArms, 'brake', lambda self, position, **_: Sent.nothing(14))
     pair.one['left'].inject_faults(('gripper_sensor',))
     pair.tick(40)
     assert pair.plants['right'].speed > 1.8 and pair.bridge.is_at_rest
+
+
+# ---- a recovery has the arms for itself ---------------------------------------------------------
+
+
+class Calls:
+    """Notes who sends while a recovery runs, and lets the loop tick in the middle of it."""
+
+    def __init__(self, pair):
+        self.pair, self.sent_in_it, self.before = pair, 0, 0
+        self.clear = pair.arm.clear_faults
+        pair.arm.clear_faults = self.in_the_middle
+
+    def in_the_middle(self, **kwargs):
+        before = sum(len(plant.commands) for plant in self.pair.plants.values())
+        self.pair.tick(5)
+        self.sent_in_it += sum(
+            len(plant.commands) for plant in self.pair.plants.values()) - before
+        return self.clear(**kwargs)
+
+
+def test_a_recovery_waits_until_the_other_arm_rests(pair):
+    calls = Calls(pair)
+    pair.one['left'].inject_faults(('gripper_sensor',))
+    pair.tick(2)
+    reply = pair.bridge.recover(arm_supported=True)
+    assert not reply.accepted and 'still being brought to rest' in reply.reason
+    pair.tick(40)
+    assert pair.plants['right'].judge() == () and pair.plants['right'].speed == 0.0
+    assert pair.bridge.recover(arm_supported=True).accepted and calls.sent_in_it == 0
+
+
+def test_a_recovery_waits_for_the_first_tick_after_the_fault_too(pair):
+    """The send itself failed: no tick has begun to brake the other arm yet."""
+    def refuse(position):
+        raise ConfigError('command: got a jump, expected none.')
+
+    pair.one['left'].send = refuse
+    pair.tick()
+    assert pair.bridge.states.state is ArmState.FAULTED
+    assert 'still being brought to rest' in pair.bridge.recover(arm_supported=True).reason
+
+
+def test_the_tick_sends_nothing_while_a_recovery_runs(pair, monkeypatch):
+    """Even if it began while the other arm was in motion."""
+    monkeypatch.setattr(Recovery, '_refusal', lambda self, arm_supported: None)
+    calls = Calls(pair)
+    pair.one['left'].inject_faults(('gripper_sensor',))
+    pair.tick(2)
+    pair.bridge.recover(arm_supported=True)
+    assert calls.sent_in_it == 0
+
+
+def test_two_senders_are_seen_can_fail(pair, monkeypatch):
+    monkeypatch.setattr(Recovery, '_refusal', lambda self, arm_supported: None)
+    monkeypatch.setattr(Recovery, 'braking', lambda self: nullcontext(True))
+    calls = Calls(pair)
+    pair.one['left'].inject_faults(('gripper_sensor',))
+    pair.tick(2)
+    pair.bridge.recover(arm_supported=True)
+    assert calls.sent_in_it > 0
