@@ -26,11 +26,11 @@ from reflex_ros.core.stats import wilson
 from reflex_ros.infer.families.tiny import TinyPolicy
 from reflex_ros.infer.rollout import Rollout
 from reflex_ros.sim.cameras import CameraRig
+from reflex_ros.sim.instructions import DEFAULT, INTENT_OF, INTENTS, UNKNOWN_WORDS, wordings
+from reflex_ros.sim.looks import UNSEEN_BALLS, UNSEEN_CUBES, Look
 from reflex_ros.sim.tasks.drawer import OPEN_M
 from reflex_ros.study.benchmark import FOLLOWING, SimBenchmark, judge
 from reflex_ros.study.results import read_revision, write_result
-from reflex_ros.train.instructions import DEFAULT, INTENT_OF, INTENTS, UNKNOWN_WORDS, wordings
-from reflex_ros.train.looks import UNSEEN_BALLS, UNSEEN_CUBES, Look
 
 TASKS = ('reach', 'follow', 'jump', 'pick_place', 'recovery', 'drawer')
 TOLERANCE_M = 0.05

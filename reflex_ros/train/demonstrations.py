@@ -25,12 +25,12 @@ from reflex_ros.sim.cameras import CameraRig
 from reflex_ros.sim.experts import follow, make_expert
 from reflex_ros.sim.experts.imagine import ImaginingExpert
 from reflex_ros.sim.experts.manipulation import Expert
+from reflex_ros.sim.instructions import INTENT_OF, INTENTS, wordings
+from reflex_ros.sim.looks import Look
 from reflex_ros.sim.tasks import Follow, make_task
 from reflex_ros.sim.tasks.drawer import CABINET, SPREAD_M
 from reflex_ros.sim.world import World
 from reflex_ros.train.disturbance import CommandNoise, Disturbance
-from reflex_ros.train.instructions import INTENT_OF, INTENTS, wordings
-from reflex_ros.train.looks import Look
 from reflex_ros.train.recording import (
     FRAME_TICKS,
     PATH_TICKS,

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from reflex_ros.infer import flow
 from reflex_ros.infer.families.tiny_network import TinyNetwork
-from reflex_ros.sim.mjcf import TIP_OFFSET_M, dh_table
-from reflex_ros.train import objective
+from reflex_ros.train import objective, poses
 from reflex_ros.train.objective import FlowBatch
 
 ROWS = (0, 24, 49)
@@ -47,29 +46,7 @@ class OpenLoop:
 
 def tip_positions(joints_rad: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """Return tool points ``float64[..., 3]`` (m) of joints ``[..., >= 6]`` by the DH table."""
-    return tool_poses(joints_rad)[0]
-
-
-def tool_poses(
-    joints_rad: npt.NDArray[np.floating],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return tool points ``float64[..., 3]`` (m) and attitudes ``float64[..., 3, 3]``."""
-    joints = np.asarray(joints_rad, np.float64)
-    pose = np.broadcast_to(np.eye(4), (*joints.shape[:-1], 4, 4))
-    for index, row in enumerate(dh_table('new')):
-        angle = joints[..., index] + row.theta
-        c, s = np.cos(angle), np.sin(angle)
-        ca, sa = np.cos(row.alpha), np.sin(row.alpha)
-        zero, one = np.zeros_like(c), np.ones_like(c)
-        step = np.stack(
-            (c, -s, zero, row.a * one,
-             s * ca, c * ca, -sa * one, -sa * row.d * one,
-             s * sa, c * sa, ca * one, ca * row.d * one,
-             zero, zero, zero, one), -1,
-        ).reshape(*c.shape, 4, 4)  # fmt: skip
-        pose = pose @ step
-    tip: npt.NDArray[np.float64] = pose[..., :3, 3] + TIP_OFFSET_M * pose[..., :3, 2]
-    return tip, pose[..., :3, :3]
+    return poses.tool_poses(joints_rad)[0]
 
 
 @torch.inference_mode()

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 
 from reflex_ros.infer.families.tiny_network import TinyConfig
-from reflex_ros.train import instructions, sight
+from reflex_ros.sim import instructions
+from reflex_ros.train import sight
 from reflex_ros.train.demonstrations import Batch, plan
+from reflex_ros.train.instructions import build_tokenizer
 from reflex_ros.train.objective import Weights
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class Recipe:
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer of its instructions."""
         texts = instructions.every_wording() if self.colours else None
-        return instructions.build_tokenizer(self.network.instruction_tokens, texts)
+        return build_tokenizer(self.network.instruction_tokens, texts)
 
     def batches(self, folder: Path, *, seed: int, share: float = 1.0,
                 learner: Path | None = None) -> list[Batch]:  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reflex_ros.sim.experts.manipulation import yaw_of
-from reflex_ros.train.looks import Look
+from reflex_ros.sim.looks import Look
 
 if TYPE_CHECKING:
     from reflex_ros.core.types import FloatArray

@@ -18,10 +18,10 @@ from reflex_ros.core.types import JOINT_NAMES
 from reflex_ros.infer.checkpoint import Scaling, Scalings
 from reflex_ros.infer.families import tiny
 from reflex_ros.infer.families.tiny_network import TinyNetwork
+from reflex_ros.sim.instructions import INTENTS
 from reflex_ros.train import objective, resume
 from reflex_ros.train.dataset import Demonstrations, Sampler, View
 from reflex_ros.train.demonstrations import generate
-from reflex_ros.train.instructions import INTENTS
 from reflex_ros.train.recipes import Recipe
 from reflex_ros.train.recording import FRAME_TICKS, TICK_NS
 from reflex_ros.train.stages import FlowStage, Statistics

@@ -19,15 +19,9 @@ import numpy.typing as npt
 from reflex_ros.sim.experts import follow
 from reflex_ros.sim.experts.drawer import BEHIND
 from reflex_ros.sim.experts.pick_place import GRASP_M
-from reflex_ros.sim.kinematics import (
-    DOWN,
-    Kinematics,
-    grasp_attitude,
-    pitch_matrix,
-    yaw_matrix,
-)
+from reflex_ros.sim.kinematics import DOWN, grasp_attitude, pitch_matrix, yaw_matrix
 from reflex_ros.sim.mjcf import HOME
-from reflex_ros.train.evaluate import tool_poses
+from reflex_ros.train import poses
 
 if TYPE_CHECKING:
     from reflex_ros.train.dataset import Demonstrations
@@ -44,7 +38,7 @@ LYING_M = 0.03
 NEAR_M = 0.25
 """The wrist camera reads turns that are to be made no farther from the object than this."""
 FAR_RAD = 0.9
-MOVED_M = 0.002
+SOLVER_STEPS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ def wrist_readings(data: Demonstrations) -> tuple[Reading, ...]:
     """Return what the camera on the wrist reads."""
     ball, cube, yaw, handle = _columns(data)
     joints = data.measured[:, :6].astype(np.float64)
-    tip, attitude = tool_poses(joints)
+    tip, attitude = poses.tool_poses(joints)
     seen = [np.einsum('fji,fj->fi', attitude, point - tip) for point in (ball, cube, handle)]
     views = [in_wrist_view(point) for point in seen]
     shown, lying = ball[:, 2] > 0, cube[:, 2] < LYING_M
@@ -144,35 +138,27 @@ def _turn(yaw: Float64) -> Float32:
 def grasp_joints(data: Demonstrations) -> Float64:
     """Return the joints that hold the tool around the cube where it lies, float64[F, 6]."""
     _, cube, yaw, _ = _columns(data)
-
-    def goal(row: int) -> tuple[Float64, Float64]:
-        at = np.array([cube[row, 0], cube[row, 1], GRASP_M])
-        return at, grasp_attitude(at, yaw[row])
-
-    return _solved(np.column_stack((cube[:, :2], 0.03 * yaw)), cube[:, 2] < LYING_M, goal)
+    lying = np.flatnonzero(cube[:, 2] < LYING_M)
+    points = np.column_stack((cube[lying, :2], np.full(len(lying), GRASP_M)))
+    pairs = zip(points, yaw[lying], strict=True)
+    attitudes = np.array([grasp_attitude(point, turn) for point, turn in pairs])
+    joints = np.zeros((len(yaw), 6))
+    if len(lying):
+        joints[lying] = _solved(points, attitudes)
+    return joints
 
 
 def hook_joints(data: Demonstrations) -> Float64:
     """Return the joints that hook the finger behind the drawer's handle, float64[F, 6]."""
     handle = _columns(data)[3]
     attitude = yaw_matrix(0.5) @ pitch_matrix(-0.7) @ np.array(DOWN)
-
-    def goal(row: int) -> tuple[Float64, Float64]:
-        return handle[row] + np.array([*BEHIND, -0.005]), attitude
-
-    return _solved(handle, np.ones(len(handle), bool), goal)
+    return _solved(handle + np.array([*BEHIND, -0.005]),
+                   np.broadcast_to(attitude, (len(handle), 3, 3)))  # fmt: skip
 
 
-def _solved(keys: Float64, valid: Bools,
-            goal: Callable[[int], tuple[Float64, Float64]]) -> Float64:  # fmt: skip
-    """Return the joints at each row's goal; one that hardly moved keeps the row before."""
-    kinematics, out = Kinematics(), np.zeros((len(keys), 6))
-    joints, last = np.array(HOME), np.full(keys.shape[1], np.inf)
-    for row in np.flatnonzero(valid):
-        moved = np.abs(keys[row] - last).max()
-        if moved > MOVED_M:
-            start = joints if moved < 0.02 else np.array(HOME)
-            joints = kinematics.solve(start, *goal(int(row)), iterations=4 if moved < 0.02 else 25)
-            last = keys[row]
-        out[row] = joints
-    return out
+def _solved(points: Float64, attitudes: Float64) -> Float64:
+    """Return the joints at poses float64[F, 3] and float64[F, 3, 3]; equal ones solved once."""
+    keys = np.round(np.column_stack((points, attitudes[:, :, 1])), 4)
+    _, first, back = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    home = np.broadcast_to(np.array(HOME), (len(first), 6))
+    return poses.solve(home, points[first], attitudes[first], iterations=SOLVER_STEPS)[back]

@@ -12,10 +12,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from reflex_ros.infer.families.tiny_network import TinyNetwork
-from reflex_ros.train import instructions, objective
+from reflex_ros.sim import instructions
+from reflex_ros.sim.looks import COLOURS, Look
+from reflex_ros.train import objective
 from reflex_ros.train.dataset import ARM_JOINTS, Batch, Sampler
 from reflex_ros.train.evaluate import OpenLoop, first_step_error, open_loop, sample_actions
-from reflex_ros.train.looks import COLOURS, Look
 from reflex_ros.train.objective import FlowBatch, Weights
 from reflex_ros.train.trainer import Trainer
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from reflex_ros.sim.cameras import CameraRig
 from reflex_ros.sim.kinematics import LOWER, UPPER
+from reflex_ros.sim.looks import Look
 from reflex_ros.sim.mjcf import GRIPPER_RANGE_M
 from reflex_ros.sim.scene import CUBE_REST_M, HIDDEN
 from reflex_ros.sim.tasks.drawer import CABINET, SPREAD_M
@@ -22,8 +23,7 @@ from reflex_ros.sim.tasks.pick_place import BIN
 from reflex_ros.sim.tasks.target import AMPLITUDE, CENTRE
 from reflex_ros.sim.world import World
 from reflex_ros.train.dataset import Demonstrations
-from reflex_ros.train.evaluate import tool_poses
-from reflex_ros.train.looks import Look
+from reflex_ros.train.poses import tool_poses
 from reflex_ros.train.recording import PATH_TICKS, Recording, scene_row
 
 if TYPE_CHECKING:

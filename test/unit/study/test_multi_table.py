@@ -7,10 +7,10 @@ import pytest
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer.families.tiny import TinyPolicy
+from reflex_ros.sim.instructions import every_wording, wordings
+from reflex_ros.sim.looks import UNSEEN_BALLS, UNSEEN_CUBES, Look
 from reflex_ros.study import multi_table
 from reflex_ros.study.multi_table import AS_TRAINED, COLOUR, OTHERWISE, WORD, WORDING, trial
-from reflex_ros.train.instructions import every_wording, wordings
-from reflex_ros.train.looks import UNSEEN_BALLS, UNSEEN_CUBES, Look
 
 SHIPPED = multi_table.Path(multi_table.__file__).parents[1] / 'data' / 'tiny'
 

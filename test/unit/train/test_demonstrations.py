@@ -9,11 +9,11 @@ import pytest
 
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.sim.experts import follow
+from reflex_ros.sim.looks import BALL_SHARES, CUBE_SHARES, UNSEEN_BALLS, UNSEEN_CUBES, Look
 from reflex_ros.train import demonstrations
 from reflex_ros.train.dataset import Demonstrations
 from reflex_ros.train.demonstrations import generate, plan
 from reflex_ros.train.disturbance import Disturbance
-from reflex_ros.train.looks import BALL_SHARES, CUBE_SHARES, UNSEEN_BALLS, UNSEEN_CUBES, Look
 from reflex_ros.train.recording import FRAME_TICKS, PATH_TICKS, SURPRISE_TICKS, EpisodeRows, cut
 
 

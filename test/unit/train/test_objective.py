@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from reflex_ros.infer.families.tiny_network import Context, TinyConfig, TinyNetwork
+from reflex_ros.sim.instructions import every_wording, follow_wordings, hold_wordings
 from reflex_ros.train import instructions, objective
 from reflex_ros.train.objective import FlowBatch, Weights
 from reflex_ros.train.recipes import RECIPES
@@ -90,8 +91,8 @@ def test_forty_percent_of_the_flow_times_are_early():
 def test_every_wording_fits_the_pinned_block_and_has_no_unknown_word(recipe):
     tokenizer, sizes = recipe.tokenizer(), recipe.network
     assert tokenizer.get_vocab_size() <= sizes.vocabulary
-    texts = (*instructions.follow_wordings(), *instructions.hold_wordings())
-    for text in instructions.every_wording() if recipe.colours else texts:
+    texts = (*follow_wordings(), *hold_wordings())
+    for text in every_wording() if recipe.colours else texts:
         ids = tokenizer.encode(text).ids
         assert len(ids) == sizes.instruction_tokens
         assert tokenizer.token_to_id(instructions.UNKNOWN) not in ids

@@ -9,7 +9,7 @@ import pytest
 from reflex_ros.sim.kinematics import LOWER, UPPER, Kinematics, grasp_attitude
 from reflex_ros.sim.mjcf import HOME, scene_xml
 from reflex_ros.train import sight
-from reflex_ros.train.evaluate import tool_poses
+from reflex_ros.train.poses import tool_poses
 
 
 @pytest.fixture(name='seen')
