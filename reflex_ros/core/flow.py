@@ -155,7 +155,8 @@ class Plan:
         delta_ns: Delta, observation stamp to first command (95 % of the last 50).
         tracking_error: ``float64[J]`` setpoint minus measured. ``joint_names``: columns.
         setpoint_stamps_ns: ``int64[N]`` ROS time of each remaining setpoint.
-        setpoints: ``float64[N, J]`` remaining setpoints after stitching and limits.
+        setpoints: ``float64[N, J]`` remaining setpoints after stitching, the next 128 at most and
+            no denser than the ticks.
         measured: ``float64[J]`` newest measured state; ``measured_stamp_ns`` its ROS time.
     """
 

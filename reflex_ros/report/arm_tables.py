@@ -54,8 +54,8 @@ WATCHDOGS = (
     Watchdog('power of a joint or the gripper, zero of the gripper',
              'had when enabled, lost in one frame', FAULT, Cause.ARM_FAULT),
     Watchdog('late tick', 'half a period', 'sends nothing; never caught up', Cause.TICK_LATE),
-    Watchdog('ticks without a command', '40 ms or two periods, 100 ms', 'goes on from rest at the last '
-             'command; after 100 ms with a new ramp', Cause.TICK_LATE),
+    Watchdog('ticks without a command', '40 ms or two periods, 100 ms', 'goes on from rest at the '
+             'last command; after 100 ms with a new ramp', Cause.TICK_LATE),
 )
 
 

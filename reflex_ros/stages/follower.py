@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from reflex_ros.core.types import ActionChunk, FloatArray
 
 MOST_WAITING = 8
+MOST_ROWS = 128
+"""Rows of a published plan: a message of 1000 would keep the loop from its next tick."""
 
 FitBlend = Callable[['Running', int], 'Fit | None']
 """Looks for a blend of a chunk that takes over at a tick (steady ns); None where none is tried."""
@@ -195,13 +197,19 @@ class Follower:
         self.active, self._waiting = None, []
         return dropped
 
-    def remaining(self, due_ns: int) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the setpoints not yet executed: ``int64[N]`` steady ns and ``float64[N, J]``."""
+    def remaining(self, due_ns: int, *,
+                  period_ns: int = 1) -> tuple[npt.NDArray[np.int64], FloatArray]:
+        """Return the next setpoints, ``MOST_ROWS`` at most: ``int64[N]`` ns, ``float64[N, J]``.
+
+        Args:
+            due_ns: Steady instant of the first.
+            period_ns: Rows that are denser are left out: there is no command for them.
+        """
         newest = self.newest
         if self.active is None or newest is None:
             return np.empty(0, np.int64), np.empty((0, 0))
-        period = newest.chunk.step_period_ns
-        times = np.arange(due_ns, newest.end_ns, period, dtype=np.int64)
+        period = max(newest.chunk.step_period_ns, period_ns)
+        times = np.arange(due_ns, newest.end_ns, period, dtype=np.int64)[:MOST_ROWS]
         rows = self.active.path.positions(times)
         for running in self._waiting:
             begun = times >= running.step0_ns

@@ -239,7 +239,7 @@ class Mover:
         except ConfigError as error:  # numbers that overflow between finite rows
             self._ended += [(running, str(error)) for running in self.follower.drop()]
             return self._rest(due_ns)
-        sent = self._sender.send(self._limiter, due_ns)
+        sent = self._sender.send(self._limiter, limited.position, due_ns)
         if self.is_overdue:
             return self._nothing()
         active.first_command_ns = active.first_command_ns or due_ns
@@ -263,7 +263,8 @@ class Mover:
             return Motion()
         command = self._limiter.brake().position
         sent = self._sender.send(
-            self._limiter, due_ns, partial(self._arm.brake, seen_after_ns=seen_after_ns))
+            self._limiter, command, due_ns,
+            partial(self._arm.brake, seen_after_ns=seen_after_ns))
         if not sent.columns.any():
             return Motion()
         return Motion(None, command, command, (), True)
@@ -299,7 +300,7 @@ class Mover:
         """
         assert self._limiter is not None
         limited = self._braked()
-        sent = self._sender.send(self._limiter, due_ns)
+        sent = self._sender.send(self._limiter, limited.position, due_ns)
         if self.is_overdue:
             return self._nothing()
         self._must_rest = self._must_rest and not self._sender.is_given

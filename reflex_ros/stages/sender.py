@@ -50,18 +50,17 @@ class Sender:
         """Whether the newest command was ready too late, so that nothing was sent; whether all of
         it left, or would have but for shadow mode."""
 
-    def send(self, limiter: Limiter, due_ns: int,
+    def send(self, limiter: Limiter, command: FloatArray, due_ns: int,
              hand_over: Callable[[FloatArray], Sent] | None = None) -> Sent:
         """Send the limiter's newest command, or take back what of it is not sent.
 
         Args:
-            limiter: Of the stream. due_ns: The tick.
+            limiter: Of the stream. command: What it gave last, ``float64[J]``. due_ns: The tick.
             hand_over: Another way to the arm than its ``send``.
 
         Returns:
             What left. In shadow mode nothing does, but the stream goes on as if it had.
         """
-        command = limiter.position
         self.is_overdue = self._is_late(due_ns)
         sent = Sent.nothing(len(command))
         if not self.is_overdue:

@@ -90,6 +90,7 @@ class TickBook:
         self._bounds = config.bounds
         self._number = 0
         self._is_shadow = False
+        self.period_ns = config.period_ns
         self.restart(None, is_shadow=False)
 
     # ---- events ------------------------------------------------------------------------------
@@ -292,7 +293,7 @@ def plan_of(at: Situation, book: TickBook, follower: Follower, reading: ArmFeedb
             due_ns: int) -> Plan:
     """Return the plan message: active chunk, rests, delays and the setpoints still to come."""
     active = follower.active
-    times, rows = follower.remaining(due_ns)
+    times, rows = follower.remaining(due_ns, period_ns=book.period_ns)
     if at.arm_state is not ArmState.TRACKING or not len(times):
         pose = reading.position if held is None else held
         times, rows = np.array([due_ns], np.int64), pose[None, :].copy()
