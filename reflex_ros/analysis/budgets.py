@@ -26,8 +26,11 @@ STAGES = ('instruction', 'encode', 'vision', 'prefix', 'publish', 'stage_copy', 
 """Stages that a chunk may tell of; each has two figures."""
 FIGURES = (*MEANINGS, *(f'{stage}_{share}_ms' for stage in STAGES for share in ('p50', 'p95')))
 """Names that a budget may have."""
-REACH = MappingProxyType({'share': 1.0, 'deg': 360.0})
-"""Least bounds that no run can exceed, by unit."""
+REACH = MappingProxyType({
+    'share': 1.0, 'deg': 360.0, 'deg/s': 1000.0, 'ms': 60_000.0, 's': 600.0, 'count': 100_000.0})
+"""Least bounds that no run exceeds, by unit: no delay of more than a minute is taken for one, a
+run that starts after ten minutes has not started, no joint turns so fast, and so many ticks are
+half an hour."""
 _KEYS = ('max', 'worse_by')
 
 
@@ -103,7 +106,8 @@ def _budget(path: Path | str, name: Any, value: Any) -> Budget:
             f'budget {name} of {path} is wrong: got {value!r}, expected a number >= 0 '
             f'({meaning(name).unit}), or a mapping with {" or ".join(_KEYS)}. Correct it.'
         )
-    unit, reach = meaning(name).unit, REACH.get(meaning(name).unit, math.inf)
+    unit = meaning(name).unit
+    reach = REACH[unit]
     if max(bounds.values()) >= reach:
         raise ConfigError(
             f'budget {name} of {path} can never fail: got {value!r}, expected numbers below '

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from reflex_ros.analysis.numbers import Numbers
+from reflex_ros.analysis.numbers import Numbers, is_count, is_possible
 from reflex_ros.analysis.source import Source
 from reflex_ros.bag import values
 from reflex_ros.bag.counts import NUMBERED, read_number
@@ -21,7 +20,7 @@ from reflex_ros.bag.run_folder import RECORDER_REPORT
 from reflex_ros.core.clock import S
 from reflex_ros.core.errors import ConfigError, LayoutError
 from reflex_ros.core.types import ChunkTrace, ControlTick, SimTruth, StallEvent
-from reflex_ros.core.yaml_text import parse_yaml
+from reflex_ros.core.yaml_text import parse_json, parse_yaml
 
 IMAGES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
 JOINTS = 'sensor_msgs/msg/JointState'
@@ -218,7 +217,7 @@ def _take_report(found: Recorded, path: Path) -> None:
     """Take what the recorder itself counted: it knows the first and the last message."""
     try:
         text = (path / RECORDER_REPORT).read_text(encoding='utf-8')
-        report = json.loads(text)
+        report = parse_json(text)
         if report['error']:
             found.notes.append(f'{path.name}: the recorder ended early: {report["error"]}')
         for topic, text in report.get('unheard', {}).items():
@@ -227,15 +226,25 @@ def _take_report(found: Recorded, path: Path) -> None:
             if 'stored_as_it_came' in counts:
                 found.notes.append(f'{topic}: {counts["written"]} images were stored as they '
                                    f'came: {counts["stored_as_it_came"]}')
-            found.written[topic] = found.written.get(topic, 0) + int(counts['written'])
-            for publisher, log in counts['publishers'].items():
-                if log['messages'] and not log['restarts']:
-                    numbers = found.numbers.setdefault((topic, publisher), Numbers())
-                    numbers.bound(int(log['first']), int(log['last']))
+            _take_counts(found, path.name, topic, counts)
     except FileNotFoundError:
         return
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         found.notes.append(f'{path.name}: {RECORDER_REPORT} cannot be read')
+
+
+def _take_counts(found: Recorded, bag: str, topic: str, counts: Any) -> None:
+    written = counts['written']
+    logs = {name: log for name, log in counts['publishers'].items() if log['messages']}
+    if not is_count(written) or not all(map(is_possible, logs.values())):
+        found.notes.append(f'{bag}: {RECORDER_REPORT} contradicts itself about {topic}: its '
+                           'counts were not used')
+        return
+    found.written[topic] = found.written.get(topic, 0) + written
+    for publisher, log in logs.items():
+        if not log['restarts']:
+            numbers = found.numbers.setdefault((topic, publisher), Numbers())
+            numbers.bound(log['first'], log['last'])
 
 
 def _note_damage(found: Recorded) -> None:

@@ -5,7 +5,7 @@ The first run is the baseline. Of every figure less is better.
 
 from __future__ import annotations
 
-import json
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from reflex_ros.analysis.budgets import FIGURES
 from reflex_ros.analysis.figures import START, Analysis, analyse
 from reflex_ros.analysis.intervals import Estimate, difference
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.yaml_text import parse_json
 
 WIDEN = 1.6
 """Factor on the intervals of differences: some twenty five figures are compared at once, and all
@@ -96,7 +98,7 @@ def why_not(analysis: Analysis) -> str:
 
 def _from_json(path: Path) -> Subject:
     try:
-        document = json.loads(path.read_text(encoding='utf-8'))
+        document = parse_json(path.read_text(encoding='utf-8'))
         kind, schema = document['kind'], document['schema']
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
@@ -118,8 +120,19 @@ def _from_json(path: Path) -> Subject:
             f'report {path} is damaged: got {error!r}, expected the keys of reflex-ros report '
             '--json. Write it again.'
         ) from error
+    _check_names(path, figures)
     return Subject(str(path), MappingProxyType(figures), MappingProxyType(facts),
                    MappingProxyType(faults), notes, never)
+
+
+def _check_names(path: Path, figures: Mapping[str, Estimate]) -> None:
+    strange = [name for name in figures if name not in FIGURES]
+    if strange:
+        near = difflib.get_close_matches(strange[0], FIGURES, n=1, cutoff=0.0)
+        raise ConfigError(
+            f'report {path} is damaged: got the figure {strange[0]!r:.80}, expected those of '
+            f'reflex-ros report --json, e.g. {near[0]}. Write it again.'
+        )
 
 
 def _estimate(entry: Mapping[str, Any]) -> Estimate:

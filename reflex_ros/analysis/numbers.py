@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+MOST_MESSAGES = 10**9
+"""A topic at 1 kHz for eleven days: no bag holds so many."""
 
 
 @dataclass(slots=True)
@@ -71,6 +75,23 @@ class Numbers:
     def missing(self) -> int:
         """Number of missing messages."""
         return sum(last - first + 1 for first, last in self.gaps)
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value can be a number of messages."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_MESSAGES
+
+
+def is_possible(log: Mapping[str, Any]) -> bool:
+    """Return whether what the recorder counted of a publisher agrees with itself."""
+    names = ('messages', 'missing', 'restarts')
+    if not all(is_count(log[name]) for name in names):
+        return False
+    first, last = log['first'], log['last']
+    if not all(type(n) is int and n >= 0 for n in (first, last)):
+        return False
+    # a number that came again counts as a restart
+    return bool(log['restarts'] or last - first + 1 == log['messages'] + log['missing'])
 
 
 def spell(gaps: Iterable[tuple[int, int]], *, limit: int = 12) -> str:

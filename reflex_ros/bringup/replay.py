@@ -7,23 +7,23 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from reflex_ros.bag.content import content_hash
 from reflex_ros.bag.read import BagReader
-from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.bringup.replay_figures import Replayed, as_json, figures_of
+from reflex_ros.bringup.replay_folder import new_output, require_new
 from reflex_ros.bringup.replay_input import ReplaySpec, Source, open_source
 from reflex_ros.bringup.replay_output import ReplayWriter
 from reflex_ros.bringup.settings import write_params
 from reflex_ros.core.clock import S, SystemClock, cpu_ns
-from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.files import write_text
 from reflex_ros.stages.assemble import Shared, make_encoder, make_policy
 from reflex_ros.stages.build import bridge_config, encoder_config, limits_from, policy_config
 from reflex_ros.stages.replay import ReplayConfig, ReplayRun
 
 if TYPE_CHECKING:
+    from reflex_ros.bag.run_folder import RunFolder
     from reflex_ros.core.param_table import Value
     from reflex_ros.stages.assemble import EncoderParts, PolicyParts
     from reflex_ros.stages.runlog import RunLog
@@ -47,9 +47,21 @@ def replay(spec: ReplaySpec, *, source: Source | None = None,
         ConfigError: The bag, a parameter or the output cannot be used.
         ModelError: The checkpoint cannot be used.
     """
+    if spec.output is None:
+        return _replay(spec, source or open_source(spec), None, is_shown=is_shown)
+    require_new(spec.output)
     source = source or open_source(spec)
+    with new_output(spec.output) as output:
+        done = _replay(spec, source, output, is_shown=is_shown)
+        write_params(output.params, source.parameters)
+        write_text(output.path / REPORT,
+                   json.dumps(as_json(done, source.recorded), indent=1) + '\n')
+    return done
+
+
+def _replay(spec: ReplaySpec, source: Source, output: RunFolder | None, *,
+            is_shown: bool) -> Replayed:
     recorded, params = source.recorded, source.values
-    output = None if spec.output is None else _new_output(spec.output)
     with BagReader(recorded.folder) as reader, parts(params) as (encoder, policy):
         config = ReplayConfig(
             bridge=bridge_config(params, policy=str(params['policy.name'])),
@@ -74,7 +86,7 @@ def replay(spec: ReplaySpec, *, source: Source | None = None,
         cpu_s = (cpu_ns() - began_ns) / S
     events = [event for truth in log.truths for event in truth.events
               if event.name in REACTION_EVENTS]
-    done = Replayed(
+    return Replayed(
         recorded=figures_of(
             recorded.ticks, recorded.traces, events, config.bridge.period_ns,
             durations_ns={name: s.duration_ns for name, s in recorded.samples.items()}),
@@ -86,22 +98,6 @@ def replay(spec: ReplaySpec, *, source: Source | None = None,
         cpu_s=cpu_s, content='' if output is None else content_hash(output.bags[0]),
         parameters=params, left_out=recorded.notes,
     )
-    if output is not None:
-        write_params(output.params, source.parameters)
-        (output.path / REPORT).write_text(
-            json.dumps(as_json(done, recorded), indent=1) + '\n', encoding='utf-8')
-    return done
-
-
-def _new_output(path: Path) -> RunFolder:
-    try:
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise ConfigError(
-            f'output {path} cannot be made: got {error.strerror}, expected a new folder. '
-            'Name another.'
-        ) from error
-    return RunFolder(path)
 
 
 @contextmanager

@@ -10,10 +10,12 @@ from reflex_ros.bringup import ending
 from reflex_ros.bringup.demo import verdict
 from reflex_ros.bringup.environment import choose_domain, free_tcp_port
 from reflex_ros.bringup.graph import suite
+from reflex_ros.bringup.replay_folder import require_new
 from reflex_ros.bringup.replay_input import open_source
 from reflex_ros.bringup.session import RunSpec, run_session
 from reflex_ros.core.clock import MS, SystemClock
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.files import make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +54,7 @@ def replay_nodes(spec: ReplaySpec) -> int:
         print(f'damaged: {text}')
     folder = RunFolder(spec.output.resolve())
     parameters = node_parameters(source, folder, port=free_tcp_port())
-    folder.path.mkdir(parents=True)
+    make_folder(folder.path)
     run = RunSpec(suite(simulated=True), folder, parameters, domain=choose_domain(os.environ))
     result = run_session(run, until=_lasts(source))
     ending.report(folder)
@@ -72,11 +74,7 @@ def node_parameters(source: Source, folder: RunFolder, *, port: int) -> Paramete
     Raises:
         ConfigError: The folder exists.
     """
-    if folder.path.exists():
-        raise ConfigError(
-            f'output {folder.path} cannot be made: got an existing one, expected a new folder. '
-            'Name another.'
-        )
+    require_new(folder.path)
     recorded = source.recorded
     chosen: dict[str, Value] = {
         'run.folder': str(folder.path), 'run.autostart': True, 'arm.port': port,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.files import make_folder, write_text
 from reflex_ros.core.params import NODES, PARAMS, load, node_specs
 from reflex_ros.core.yaml_text import parse_yaml
 
@@ -66,6 +67,9 @@ def write_params(path: Path, values: Parameters, *, namespace: str = '') -> None
     """Write a ROS parameter file with one complete section for each node.
 
     An empty list is left out: ROS cannot tell its type, and it is the default anyway.
+
+    Raises:
+        ConfigError: It cannot be written.
     """
     prefix = f'/{namespace.strip("/")}/' if namespace.strip('/') else ''
     document: dict[str, Any] = {}
@@ -76,10 +80,10 @@ def write_params(path: Path, values: Parameters, *, namespace: str = '') -> None
                 group, key = name.split('.', 1)
                 groups.setdefault(group, {})[key] = _plain(value)
         document[prefix + node] = {'ros__parameters': groups}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     header = '# Every parameter of this run. Start it again with --params-file.\n'
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=99)
-    path.write_text(header + text, encoding='utf-8')
+    write_text(path, header + text)
 
 
 def parse_overrides(assignments: Iterable[str]) -> dict[str, object]:

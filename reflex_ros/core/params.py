@@ -222,7 +222,7 @@ def _sections(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the full node name, wildcards included, and the body of every section."""
     try:
         with open(path, encoding='utf-8') as file:
-            data = parse_yaml(file, _UniqueLoader)
+            data = parse_yaml(file)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(
             f'parameter file {path} cannot be read: got {error}, expected YAML. '
@@ -319,16 +319,3 @@ def _text(value: Value) -> str:
     if isinstance(value, bool):
         return f'`{str(value).lower()}`'
     return f'`{value}`' if value != '' else '`""`'
-
-
-class _UniqueLoader(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, where YAML would take the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        # a list may be tagged as a mapping or a set, which the base class refuses
-        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-        keys = [self.construct_object(key, deep=True) for key, _ in pairs]
-        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
-        if twice:
-            raise yaml.YAMLError(f'key {twice[0]!r} twice{node.start_mark}')
-        return super().construct_mapping(node, deep)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.files import write_text
 from reflex_ros.core.param_table import NODES
 from reflex_ros.core.params import load, node_specs
 from reflex_ros.doctor.context import Choices, Context
@@ -145,9 +146,4 @@ def _write(target: str | None, text: str) -> None:
     if target == STDOUT:
         sys.stdout.write(text)
     elif target:
-        try:
-            Path(target).write_text(text, encoding='utf-8')
-        except OSError as error:
-            raise ConfigError(
-                f'--json cannot be written {target}: got {error.strerror}, expected a writable '
-                'file. Choose another place.') from error
+        write_text(Path(target), text)

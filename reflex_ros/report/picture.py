@@ -18,6 +18,7 @@ from matplotlib.patches import Patch
 
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.clock import S
+from reflex_ros.core.files import write_file
 from reflex_ros.core.types import Verdict
 from reflex_ros.report.run_data import STRIP_FRAMES, Run, load_run
 from reflex_ros.report.stalls import Stall, find_stalls, longest, spans
@@ -49,7 +50,8 @@ def write_picture(folder: Path | str, *, path: Path | None = None) -> Path:
         LayoutError: They are of another version.
     """
     path = path or RunFolder(Path(folder)).picture
-    FigureCanvasAgg(draw_run(load_run(folder))).print_png(str(path))
+    canvas = FigureCanvasAgg(draw_run(load_run(folder)))
+    write_file(path, canvas.print_png)
     return path
 
 

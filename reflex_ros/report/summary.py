@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reflex_ros.bag.run_folder import RunFolder
+from reflex_ros.core.files import write_text
 from reflex_ros.core.machine import describe_machine
 from reflex_ros.core.summary import summarise
 from reflex_ros.report.run_data import Run, load_run
@@ -30,7 +31,7 @@ def write_summary(folder: Path | str) -> dict[str, Any]:
     """
     summary = summarise_run(load_run(folder))
     text = json.dumps(summary, indent=2, allow_nan=False)
-    RunFolder(Path(folder)).summary.write_text(text + '\n', encoding='utf-8')
+    write_text(RunFolder(Path(folder)).summary, text + '\n')
     return summary
 
 

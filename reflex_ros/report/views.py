@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.files import write_file
 from reflex_ros.report.picture import COMMAND, FAINT, GRID, INK, MEASURED
 from reflex_ros.report.views_text import CHAR_IN, LINE_IN, lay_out
 
@@ -50,14 +51,7 @@ def write_sight(path: Path, sight: Any) -> Path:
             'Give --input IN.npz, --bag RUN or --live.'
         )
     figure = draw_sight(sight)
-    try:
-        with path.open('wb') as file:
-            FigureCanvasAgg(figure).print_png(file)
-    except OSError as error:
-        raise ConfigError(
-            f'picture cannot be written {path}: got {error}, expected a writable file. '
-            'Choose another place.'
-        ) from error
+    write_file(path, FigureCanvasAgg(figure).print_png)
     return path
 
 

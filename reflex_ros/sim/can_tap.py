@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.yaml_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -149,7 +150,7 @@ def read_tap(path: Path | str) -> tuple[dict[str, Any], npt.NDArray[Any]]:
     """
     try:
         with Path(path).open('rb') as file:
-            head = json.loads(file.readline())
+            head = parse_json(file.readline())
             body = file.read()
         if head['schema'] != SCHEMA:
             raise ValueError(f'schema {head["schema"]}')

@@ -6,11 +6,11 @@ says under which proof its keys and values were reused.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.yaml_text import parse_json
 
 
 def certificate_hash(named: str, *, model_id: str, dtype: str) -> str:
@@ -45,7 +45,7 @@ def certificate_hash(named: str, *, model_id: str, dtype: str) -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text())
+        content = parse_json(file.read_text())
     except (OSError, ValueError) as error:
         raise ConfigError(
             f'policy.certificate {file}: got {error}, expected a file of '

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from reflex_ros.core.errors import ReflexError
-from reflex_ros.core.files import make_folder
+from reflex_ros.core.files import make_folder, write_file
 from reflex_ros.study.bench_report import torch_threads
 from reflex_ros.study.results import read_revision, write_result
 
@@ -105,7 +105,7 @@ def config_of(options: argparse.Namespace) -> Summary:
 def write_picture(figure: Figure, path: Path) -> Path:
     """Write a figure as PNG without any display; return the file."""
     figure.tight_layout()
-    FigureCanvasAgg(figure).print_png(str(path))
+    write_file(path, FigureCanvasAgg(figure).print_png)
     return path
 
 

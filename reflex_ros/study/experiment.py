@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reflex_ros.core.clock import S, SystemClock, cpu_ns
+from reflex_ros.core.files import write_text
 from reflex_ros.core.ledger import to_records
 from reflex_ros.core.machine import describe_machine
 from reflex_ros.core.summary import samples, summarise
@@ -226,4 +227,4 @@ def _write_cells(experiment: Experiment, path: Path) -> None:
     for cell in experiment.cells:
         key = experiment.key(cell)
         known[key] = {'label': cell.label, **cell.settings()}
-    path.write_text(json.dumps(known, indent=1, sort_keys=True) + '\n', encoding='utf-8')
+    write_text(path, json.dumps(known, indent=1, sort_keys=True) + '\n')

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from reflex_ros.core.files import write_text
 from reflex_ros.core.machine import describe_machine
 
 SCHEMA = 1
@@ -52,7 +53,7 @@ def write_result(folder: Path, bench: str, *, config: Mapping[str, Any], summary
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f'{now:%Y%m%dT%H%M%SZ}-{sha[:7]}.json'
-    path.write_text(json.dumps(data, indent=1) + '\n', encoding='utf-8')
+    write_text(path, json.dumps(data, indent=1) + '\n')
     return path
 
 

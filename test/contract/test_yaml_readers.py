@@ -16,7 +16,8 @@ from reflex_ros.study.experiment_file import load_experiment
 
 TEXTS = ('a: 2026-99-99', 'a: !!bool x', 'a: !!int ""', 'a: !!timestamp x', 'a: !!float x',
          'a: !!set [b]', '? [a]\n: b', 'a: ' + '[' * 5000, 'a: ' + '9' * 5000, 'a: \x00', '{',
-         'a: !!python/object:os.system x', '2026-01-01 10:00:00 +99:99: x')
+         'a: !!python/object:os.system x', '2026-01-01 10:00:00 +99:99: x',
+         'a: 1\na: 2', 'b: {a: 1, a: 2}')
 READERS = (lambda path: load_yaml(path, BRIDGE), load_faults, load_budgets, load_experiment)
 
 

@@ -30,9 +30,9 @@
     { title: 'causes of ticks that were not fresh', height: 56, names: data.cause_names,
       spans: data.causes.filter((span) => data.cause_names[span[2]] !== 'none'),
       color: (name, index) => HUES[index % HUES.length] },
-    { title: 'age of the oldest frame behind the command, ms', height: 120, zero: true,
+    { title: 'oldest frame behind a command: age, ms', height: 120, zero: true,
       curves: () => [curve('age', '--a', data.t, data.age_ms)] },
-    { title: 'newest frame to first command, ms, one dot a chunk', height: 120, zero: true, dots: true,
+    { title: 'frame to its first command, ms, by chunk', height: 120, zero: true, dots: true,
       curves: () => [curve('reaction', '--b', data.chunk_t, data.reaction_ms)] },
     { title: 'stages of each chunk, ms', height: 130, zero: true, dots: true,
       curves: () => Object.entries(data.stages).map(([name, values], index) =>

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from reflex_ros.core.errors import ModelError
+from reflex_ros.core.yaml_text import parse_json
 from reflex_ros.infer.checkpoint import manifest, processors
 from reflex_ros.infer.checkpoint.processors import Scalings
 from reflex_ros.infer.checkpoint.tensors import Shape, read_tensors
@@ -78,8 +79,8 @@ def read_config(folder: Path, family: str) -> dict[str, Any]:
     """
     file = folder / CONFIG
     try:
-        config = json.loads(file.read_text())
-    except (OSError, json.JSONDecodeError) as error:
+        config = parse_json(file.read_text())
+    except (OSError, ValueError) as error:
         raise ModelError(
             f'checkpoint cannot be read {file}: got {error}, expected a JSON file. '
             'Give the folder of a checkpoint.'

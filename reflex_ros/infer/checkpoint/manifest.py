@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reflex_ros.core.errors import ModelError
+from reflex_ros.core.yaml_text import parse_json
 
 MANIFEST = 'manifest.json'
 
@@ -50,7 +51,7 @@ def verify_manifest(folder: Path) -> dict[str, str]:
             f'checkpoint is incomplete {file}: got no file, expected the hashes of the others. '
             'Use a complete checkpoint.'
         )
-    recorded: dict[str, str] = json.loads(file.read_text()).get('sha256', {})
+    recorded = _recorded(file)
     found = hash_folder(folder)
     for name in sorted(set(recorded) | set(found)):
         if recorded.get(name) != found.get(name):
@@ -89,7 +90,7 @@ def hash_or_verify(folder: Path, files: Sequence[Path]) -> dict[str, str]:
 
 def _recorded(manifest: Path) -> dict[str, str]:
     try:
-        recorded = json.loads(manifest.read_text()).get('sha256')
+        recorded = parse_json(manifest.read_text()).get('sha256')
     except (ValueError, AttributeError):
         recorded = None
     if not isinstance(recorded, dict) or any('..' in Path(name).parts for name in recorded):

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from reflex_ros.core.errors import ModelError
+from reflex_ros.core.yaml_text import parse_json
 from reflex_ros.infer.checkpoint.tensors import Shape, read_tensors
 
 Array = npt.NDArray[np.float64]
@@ -138,9 +139,15 @@ def _state_file(folder: Path, name: str, registry_name: str) -> str:
             f'checkpoint is incomplete {file}: got no file, expected the processor with the '
             'statistics. Use a complete checkpoint.'
         )
-    steps: Sequence[Mapping[str, Any]] = json.loads(file.read_text()).get('steps', ())
-    named = [step for step in steps if step.get('registry_name') == registry_name]
-    files = [step.get('state_file') for step in named]
+    try:
+        steps: Sequence[Mapping[str, Any]] = parse_json(file.read_text()).get('steps', ())
+        files = [step.get('state_file') for step in steps
+                 if step.get('registry_name') == registry_name]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ModelError(
+            f'checkpoint is damaged {file}: got {error}, expected a list of steps. '
+            'Copy the checkpoint again.'
+        ) from error
     if len(files) != 1 or not isinstance(files[0], str) or Path(files[0]).name != files[0]:
         raise ModelError(
             f'checkpoint is incomplete {file} step {registry_name}: got state files {files}, '

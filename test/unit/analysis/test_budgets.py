@@ -47,11 +47,18 @@ def test_a_number_is_the_largest_value_and_a_mapping_may_say_more(tmp_path):
     ('budgets: {stall_ratio: 2}', 'can never fail: got 2, expected numbers below 1'),
     ('budgets: {stall_ratio: {max: 0.1, worse_by: 1.0}}', 'can never fail'),
     ('budgets: {seam_deg: 360}', 'can never fail'),
+    ('budgets: {reaction_p95_ms: 1.0e+15}', 'can never fail'),
+    ('budgets: {denoise_p95_ms: {worse_by: 60000}}', 'can never fail'),
+    ('budgets: {gap_ticks: 99999999999}', 'can never fail'),
+    ('budgets: {unexplained_ticks: 1.0e+8}', 'can never fail'),
+    ('budgets: {start_s: 1000}', 'can never fail'),
+    ('budgets: {seam_deg_s: 1000}', 'can never fail'),
+    ('budgets: {stall_ratio: 0.02, stall_ratio: 0.9}', "key 'stall_ratio' twice"),
     ('budgets: {stall_ratio: {max: }}', 'expected a number'),
     ('budgets: {}', 'malformed'),
     ('stall_ratio: 1', 'malformed'),
     ('[', 'cannot be read'),
-], ids=range(17))
+], ids=range(24))
 def test_a_wrong_file_is_refused_by_name(tmp_path, text, match):
     with pytest.raises(ConfigError, match=match):
         load_budgets(write(tmp_path / 'b.yaml', text))

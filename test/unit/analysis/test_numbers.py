@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from reflex_ros.analysis.numbers import Numbers, spell
+import pytest
+
+from reflex_ros.analysis.numbers import Numbers, is_count, is_possible, spell
 
 
 def counted(*numbers):
@@ -88,3 +90,20 @@ def test_a_publisher_that_was_restarted_between_two_bags_counts_from_one():
 def test_ranges_in_words_are_cut():
     assert spell([(1, 1), (3, 5)]) == '1, 3-5'
     assert spell([(i, i) for i in range(1, 40, 2)], limit=2) == '1, 3 and 18 more runs'
+
+
+LOG = {'messages': 9, 'missing': 1, 'restarts': 0, 'first': 3, 'last': 12}
+
+
+@pytest.mark.parametrize(('changed', 'is_believed'), [
+    ({}, True), ({'restarts': 1, 'last': 2}, True), ({'last': 10**15}, False),
+    ({'missing': 10**15, 'last': 10**15 + 11}, False), ({'first': -4}, False),
+    ({'messages': True}, False), ({'last': 2}, False), ({'missing': '1'}, False),
+])
+def test_counts_of_the_recorder_that_contradict_themselves_are_not_believed(changed, is_believed):
+    assert is_possible({**LOG, **changed}) == is_believed
+
+
+def test_a_count_is_a_number_that_a_bag_can_hold():
+    assert [is_count(n) for n in (0, 5, -1, 1.0, True, '5', 10**12)] == [
+        True, True, False, False, False, False, False]

@@ -105,3 +105,18 @@ def test_wrong_budgets_are_input(good, tmp_path, capsys):
     budgets = only(tmp_path / 'b.yaml', 'budgets: {seem_deg: 3}\n')
     assert main(['compare', good, '--budgets', budgets]) == 2
     assert 'Did you mean seam_deg?' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(('text', 'match'), [
+    ('[' * 100_000, 'cannot be read'),
+    ('{"kind": "reflex_ros.report", "schema": 2, "figures": {"x": {"value": 1, "low": 0, '
+     '"high": 2, "n": 3}}, "faults": {}, "facts": {}, "notes": [], "never_tracked": ""}',
+     "got the figure 'x'"),
+], ids=['endless', 'unknown figure'])
+@pytest.mark.parametrize('form', [(), ('--markdown',), ('--json',)])
+def test_a_report_that_nobody_wrote_is_refused_in_a_line(tmp_path, capsys, text, match, form):
+    path = tmp_path / 'report.json'
+    path.write_text(text)
+    assert main(['compare', str(path), *form]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('ConfigError: ') and match in error and error.count('\n') == 1

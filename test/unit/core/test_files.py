@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.files import check_file, make_folder, write_text
+from reflex_ros.core.files import check_file, make_folder, write_file, write_text
 
 
 def test_a_text_arrives_as_it_was_given(tmp_path):
@@ -44,3 +48,38 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     for name in ('file', 'file/below'):
         with pytest.raises(ConfigError, match=f'folder .*{name} cannot be written'):
             make_folder(tmp_path / name)
+
+
+def test_a_failed_write_keeps_what_was_there_and_leaves_nothing_beside_it(tmp_path):
+    path = tmp_path / 'page.html'
+    write_text(path, 'whole')
+    path.chmod(0o640)
+
+    def fill(file):
+        file.write(b'ha')
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(ConfigError, match='got No space left on device'):
+        write_file(path, fill)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [('page.html', 'whole')]
+    write_text(path, 'new')
+    assert path.read_text() == 'new' and path.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path):
+    def fill(file):
+        file.write(b'ha')
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / 'a.json', fill)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_device_is_written_to_and_a_link_stays_one(tmp_path):
+    write_text(Path(os.devnull), 'x')
+    with pytest.raises(ConfigError, match='No space left'):
+        write_text(Path('/dev/full'), 'x')
+    (tmp_path / 'link').symlink_to(tmp_path / 'file')
+    write_text(tmp_path / 'link', 'x')
+    assert (tmp_path / 'link').is_symlink() and (tmp_path / 'file').read_text() == 'x'

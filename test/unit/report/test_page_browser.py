@@ -177,6 +177,21 @@ def test_no_word_is_broken_and_every_table_head_is_whole(browser, file, size):
     assert browser.value('document.documentElement.scrollWidth') <= size[0]
 
 
+TITLES = """[...document.querySelectorAll('svg text.name')].filter((t) =>
+  t.getBoundingClientRect().right > t.ownerSVGElement.getBoundingClientRect().right + 0.5
+).map((t) => t.textContent)"""
+"""Titles of plots that reach beyond their plot."""
+
+
+@pytest.mark.parametrize('size', [PHONE, SMALL], ids=['phone', 'small'])
+def test_every_title_of_a_plot_is_whole(browser, file, size):
+    browser.open(file, size)
+    assert browser.value("document.querySelectorAll('svg text.name').length") >= 8
+    assert browser.value(TITLES) == []
+    browser.value("document.querySelector('svg text.name').textContent = 'long title '.repeat(9)")
+    assert len(browser.value(TITLES)) == 1, 'the check can fail'
+
+
 def test_broken_words_can_fail(browser, file, tmp_path):
     """Heads that may break anywhere do, since cells of figures take the room."""
     loose = tmp_path / 'loose.html'
