@@ -17,6 +17,7 @@ from reflex_ros.nodes.bridge_topics import BridgeTopics
 from reflex_ros.ros import convert
 from reflex_ros.ros.diagnostics import Diagnostics
 from reflex_ros.ros.lifecycle import ReflexNode
+from reflex_ros.ros.output import guard_output
 from reflex_ros.ros.qos import topic
 from reflex_ros.ros.spin import Stop, run_node
 from reflex_ros.stages.bridge import Bridge
@@ -28,7 +29,9 @@ class BridgeNode(ReflexNode):
     """Owns the arm: the only node that commands it."""
 
     def __init__(self, stop: Stop) -> None:
+        unguarded = guard_output()
         super().__init__(BRIDGE, stop)
+        self._warn(*filter(None, [unguarded]))
         self._lock = threading.RLock()
         self._bridge: Bridge | None = None
         self._topics: Any = None
@@ -139,6 +142,7 @@ class BridgeNode(ReflexNode):
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the node."""
+    guard_output()  # before ROS, which looks for a terminal; what failed is told by the node
     return run_node(BridgeNode, args=args)
 
 

@@ -31,6 +31,11 @@ class _RequestId(ctypes.Structure):
     _fields_ = (('writer_guid', ctypes.c_byte * _GUID_BYTES), ('number', ctypes.c_int64))
 
 
+def layout_error() -> ConfigError | None:
+    """Return why requests cannot be identified with this rclpy; cheap, so asked at the start."""
+    return None if rmw_request_id_t.__basicsize__ == OBJECT_BYTES else _unknown(rmw_request_id_t)
+
+
 class Answers:
     """Sends the answers of one service; made, it replaces the service's ``send_response``.
 
@@ -102,14 +107,18 @@ def request_id(header: Any) -> _RequestId:
         ConfigError: Another rclpy, whose objects look different.
     """
     shown = header.request_id if isinstance(header, rmw_service_info_t) else header
-    if type(shown) is rmw_request_id_t and rmw_request_id_t.__basicsize__ == OBJECT_BYTES:
+    if type(shown) is rmw_request_id_t and layout_error() is None:
         address = ctypes.c_void_p.from_address(id(shown) + _WRAPPED).value
         if address:
             found = _RequestId.from_buffer_copy(
                 ctypes.string_at(address, ctypes.sizeof(_RequestId)))
             if found.number == shown.sequence_number:
                 return found
-    raise ConfigError(
-        f'service answer: got a header of {type(shown).__name__} with '
-        f'{type(shown).__basicsize__} B, expected an rmw_request_id_t of {OBJECT_BYTES}. Answers '
+    raise _unknown(type(shown))
+
+
+def _unknown(kind: type) -> ConfigError:
+    return ConfigError(
+        f'service answer: got a header of {kind.__name__} with '
+        f'{kind.__basicsize__} B, expected an rmw_request_id_t of {OBJECT_BYTES}. Answers '
         'go out by rclpy and may wait for a stopped client. Install rclpy of ROS 2 Jazzy.')

@@ -11,19 +11,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from rcl_interfaces.msg import Log
 from rclpy._rclpy_pybind11 import InvalidHandle, RCLError
+from rclpy.duration import Duration
 from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message
 
 from reflex_ros.core.errors import ReflexError
 from reflex_ros.core.param_table import Value
-from reflex_ros.ros.answers import Answers
+from reflex_ros.ros.answers import Answers, layout_error
 from reflex_ros.ros.clock import RosClock
 from reflex_ros.ros.convert import MessageError
 from reflex_ros.ros.log import NodeLog
 from reflex_ros.ros.params import read_params
-from reflex_ros.ros.publish import CLOSE_WAIT_S, Outbox, Publisher
+from reflex_ros.ros.publish import CLOSE_WAIT_S, Outbox, Publisher, rcl
 from reflex_ros.ros.qos import Profile, Topic
 from reflex_ros.ros.spin import Stop
 
@@ -34,6 +37,9 @@ EXIT_BUG = 1
 QUIET = PublisherEventCallbacks(use_default_callbacks=False)
 """No events: each would be one more thing to wait for at every turn of the executor; a reader
 whose quality of service does not fit says so itself."""
+ROSOUT = QoSProfile(depth=1000, durability=DurabilityPolicy.TRANSIENT_LOCAL,
+                    lifespan=Duration(seconds=10))
+"""What rcl gives ``/rosout``."""
 SERVICE_WAIT_S = 0.5
 """Longest wait for the last answer of a service that is destroyed."""
 MAX_BYTES = 2**18
@@ -51,8 +57,8 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
     def __init__(self, name: str, stop: Stop) -> None:
         self._log: NodeLog | None = None
         self._answers: dict[Any, Answers] = {}
-        super().__init__(name)
-        self._log = NodeLog(super().get_logger())
+        super().__init__(name, enable_rosout=False)  # see ros.log
+        self._log = NodeLog(super().get_logger(), rosout=self._rosout())
         self.aside = Outbox(self._unsent)
         """Publishes what may wait for a stopped reader; nobody waits for it here."""
         for service in self.services:  # of parameters and of the life cycle
@@ -83,6 +89,8 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters and configure, or end the process with the error's exit code."""
         self._before = self._entities()
+        if unknown := layout_error():
+            self.get_logger().warning(str(unknown))
 
         def action() -> None:
             self.params = read_params(self)
@@ -116,7 +124,17 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
         return TransitionCallbackReturn.SUCCESS
 
     def _LifecycleNodeMixin__on_change_state(self, request: Any, response: Any) -> Any:
-        """Answer a transition that the present state does not have; rclpy answers nothing."""
+        """Answer a transition that the present state does not have; rclpy answers nothing.
+
+        It is looked up first: rcl would write a line of its own with the interpreter's lock.
+        """
+        asked = request.transition
+        key, known = (asked.label, 1) if asked.label else (asked.id, 0)
+        if key not in [has[known] for has in self._state_machine.available_transitions]:
+            self.get_logger().error(f'refused: no transition {key!r} from the state '
+                                    f'{self._state_machine.current_state[1]}')
+            response.success = False
+            return response
         try:
             return super()._LifecycleNodeMixin__on_change_state(request, response)
         except RCLError as error:
@@ -164,6 +182,11 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
             if last is not None and not last.close(wait_s):
                 wait_s = 0.0
         super().destroy_node()
+
+    def _rosout(self) -> Publisher | None:
+        if not rcl().rcl_logging_rosout_enabled():
+            return None
+        return Publisher(self.create_publisher(Log, '/rosout', ROSOUT, event_callbacks=QUIET))
 
     def _answer_aside(self, service: Any) -> None:
         self._answers[service] = Answers(service, self._unsent)

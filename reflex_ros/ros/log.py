@@ -3,7 +3,9 @@
 rclpy writes a line with the interpreter's lock in hand. A terminal or a pipe that nobody reads
 (Ctrl-S, a pager, a supervisor that was stopped) stops the write, and with it every thread of the
 process, those that command the arm too. Here a line is written on a thread of its own without
-that lock, and as ever goes to the terminal, the log file and ``/rosout``.
+that lock, and as ever goes to the terminal, the log file and ``/rosout``. The last is published
+here: rcl would do it within the log's own lock, and lines of C code, which wait for that lock with
+the interpreter's in hand, would wait for a stopped reader. ``ros.output`` guards the terminal.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ import sys
 from types import FrameType
 from typing import Any
 
+from rcl_interfaces.msg import Log
 from rclpy.logging import LoggingSeverity
 
 from reflex_ros.core.clock import Clock, S, SystemClock
+from reflex_ros.ros.convert_basic import time_to_msg
 from reflex_ros.ros.publish import CLOSE_WAIT_S, Outbox, rcutils
 
 _FORMAT = b'%s'
@@ -35,12 +39,15 @@ class NodeLog:
 
     Args:
         logger: The one of rclpy: its name and level count, and its other methods.
-        clock: Spaces lines that are throttled.
+        clock: Spaces lines that are throttled, and stamps them.
+        rosout: Publisher of ``/rosout``, or None.
         capacity: Lines that may wait.
     """
 
-    def __init__(self, logger: Any, clock: Clock | None = None, *, capacity: int = 1000) -> None:
+    def __init__(self, logger: Any, clock: Clock | None = None, *, rosout: Any = None,
+                 capacity: int = 1000) -> None:
         self._logger = logger
+        self._rosout = rosout
         self._clock = clock or SystemClock()
         self._name = str(logger.name).encode()
         self._write = rcutils().rcutils_log
@@ -84,10 +91,15 @@ class NodeLog:
         """Lines that were lost because too many waited."""
         return self._outbox.dropped
 
-    def publish(self, line: tuple[int, bytes, _Location]) -> None:
+    def publish(self, line: tuple[int, bytes, _Location, int]) -> None:
         """Write a line; waits as long as whoever reads it."""
-        severity, text, location = line
+        severity, text, location, stamp_ns = line
         self._write(ctypes.addressof(location), severity, self._name, _FORMAT, text)
+        if self._rosout is not None:
+            self._rosout.publish(Log(
+                stamp=time_to_msg(stamp_ns), level=severity, name=self._name.decode(),
+                msg=text.decode(), function=location.function.decode(),
+                file=location.file.decode(), line=location.line))
 
     def close(self, wait_s: float = CLOSE_WAIT_S) -> bool:
         """Write what waits; return whether that was done in time. Later lines are lost."""
@@ -100,7 +112,8 @@ class NodeLog:
                 (code.co_filename, line), **filters):
             return False
         location = _Location(code.co_name.encode(), code.co_filename.encode(), line)
-        self._outbox.post(self, (int(severity), text.encode(errors='replace'), location))
+        self._outbox.post(self, (
+            int(severity), text.encode(errors='replace'), location, self._clock.stamp_ns()))
         return True
 
     def _is_due(self, place: tuple[str, int], *, throttle_duration_sec: float = 0.0) -> bool:

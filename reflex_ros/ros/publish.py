@@ -152,6 +152,8 @@ def rcl() -> ctypes.CDLL:
     library.rcl_publish.restype = ctypes.c_int
     library.rcl_send_response.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     library.rcl_send_response.restype = ctypes.c_int
+    library.rcl_logging_rosout_enabled.argtypes = ()
+    library.rcl_logging_rosout_enabled.restype = ctypes.c_bool
     return library
 
 

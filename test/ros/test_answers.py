@@ -13,7 +13,10 @@ import pytest
 
 pytest.importorskip('reflex_msgs.msg._plan', reason='reflex_msgs is not built: run make setup')
 import rclpy
-from rclpy._rclpy_pybind11 import InvalidHandle, rmw_request_id_t
+import rclpy.logging
+from lifecycle_msgs.srv import ChangeState
+from rcl_interfaces.msg import Log
+from rclpy._rclpy_pybind11 import InvalidHandle, RCLError, rmw_request_id_t
 from rclpy.executors import SingleThreadedExecutor
 from reflex_msgs.srv import Hold, SetInstruction
 from std_srvs.srv import Trigger
@@ -23,8 +26,10 @@ from reflex_ros.core.errors import ConfigError
 from reflex_ros.ros import answers as answers_module
 from reflex_ros.ros.answers import Answers, request_id
 from reflex_ros.ros.diagnostics import Diagnosis, Diagnostics, Level
+from reflex_ros.ros.lifecycle import ROSOUT, ReflexNode
 from reflex_ros.ros.log import NodeLog
 from reflex_ros.ros.publish import Outbox
+from reflex_ros.ros.spin import Stop
 
 pytestmark = pytest.mark.ros
 BLOCKED_S = 1.5
@@ -215,6 +220,7 @@ def test_diagnostics_wait_for_nobody(ros):
 LOGGING = """
 import os, sys, threading, time
 import rclpy
+from reflex_ros.ros.lifecycle import ROSOUT, ReflexNode
 from reflex_ros.ros.log import NodeLog
 rclpy.init()
 node = rclpy.create_node('talks')
@@ -279,3 +285,94 @@ def test_a_line_reaches_the_terminal_with_name_and_level(ros, capfd):
     node.destroy_node()
     out, err = capfd.readouterr()
     assert '[FATAL]' in out + err and '[talks]: 50 % of Gelenk ä is %s lost' in out + err
+
+
+# ---- lines of C code, which wait with the interpreter's lock -----------------------------------
+
+
+@pytest.fixture
+def node(ros):
+    made = ReflexNode('recorder', Stop())
+    yield made
+    made.destroy_node()
+
+
+def ask(node, **transition):
+    request = ChangeState.Request()
+    for name, value in transition.items():
+        setattr(request.transition, name, value)
+    return node._LifecycleNodeMixin__on_change_state(request, ChangeState.Response()).success
+
+
+@pytest.mark.parametrize('transition', [{'id': 3}, {'label': 'activate'}, {'label': 'none'}])
+def test_a_transition_that_does_not_exist_is_refused_without_a_line_in_c(node, capfd, transition):
+    assert not ask(node, **transition)
+    assert node._log.close()
+    said = ''.join(capfd.readouterr())
+    assert 'refused: no transition' in said and 'from the state unconfigured' in said
+    assert 'rcl' not in said
+
+
+def test_a_transition_that_does_not_exist_is_refused_can_fail(node, capfd):
+    with pytest.raises(RCLError):
+        node._state_machine.trigger_transition_by_id(3, True)
+    assert 'rcl_lifecycle' in ''.join(capfd.readouterr())
+
+
+def test_a_transition_by_id_or_label_is_made(node):
+    assert ask(node, id=1) and ask(node, label='activate')
+    assert node._state_machine.current_state[1] == 'active'
+
+
+def test_a_node_with_another_rclpy_says_so_when_configured(node, capfd, monkeypatch):
+    assert ask(node, label='configure') and ask(node, label='cleanup')
+    monkeypatch.setattr(answers_module, 'OBJECT_BYTES', 64)
+    assert ask(node, label='configure')
+    assert node._log.close()
+    assert ''.join(capfd.readouterr()).count('expected an rmw_request_id_t of 64') == 1
+
+
+def test_a_line_is_on_rosout_once_with_its_place_and_is_kept_for_late_readers(node):
+    heard, reader = [], rclpy.create_node('console')
+    node.get_logger().warning('50 % of Gelenk ä')
+    reader.create_subscription(Log, '/rosout', heard.append, ROSOUT)
+    executor = SingleThreadedExecutor()
+    executor.add_node(reader)
+    end = time.monotonic() + 20.0
+    while not heard and time.monotonic() < end:
+        executor.spin_once(timeout_sec=0.05)
+    executor.spin_once(timeout_sec=0.1)
+    reader.destroy_node()
+    line, = (line for line in heard if line.name == 'recorder')
+    assert (line.msg, line.level, line.file) == ('50 % of Gelenk ä', 30, __file__)
+    assert abs(line.stamp.sec - time.time()) < 30 and line.function.startswith('test_a_line_is')
+
+
+def test_a_reader_of_rosout_that_was_stopped_keeps_no_line_in_c_waiting(ros):
+    """It is written outside the log's lock."""
+    waits, stuck, node = threading.Event(), threading.Event(), rclpy.create_node('talks')
+
+    class Waiting:
+        def publish(self, msg):
+            waits.set()
+            stuck.wait(20.0)
+
+    log = NodeLog(node.get_logger(), rosout=Waiting())
+    log.info('one')
+    assert waits.wait(20.0)
+    begin = time.monotonic()
+    rclpy.logging.get_logger('rcl').info('a line in C')
+    assert time.monotonic() - begin < 5.0
+    stuck.set()
+    assert log.close()
+    node.destroy_node()
+
+
+def test_no_node_publishes_rosout_when_told_so(capfd):
+    rclpy.init(args=['--ros-args', '--disable-rosout-logs'])
+    try:
+        node = ReflexNode('talks', Stop())
+        assert not node.get_publishers_info_by_topic('/rosout')
+        node.destroy_node()
+    finally:
+        rclpy.shutdown()
