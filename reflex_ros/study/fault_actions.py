@@ -138,6 +138,11 @@ def late_tick(seconds: float) -> Act:
     return lambda rig: rig.late_tick(seconds)
 
 
+def freeze(seconds: float) -> Act:
+    """Return what lets the loop stand still once, between reading the clock and sending."""
+    return lambda rig: rig.freeze(seconds)
+
+
 def skip_ticks(number: int) -> Act:
     """Return what lets the loop miss some ticks."""
     return lambda rig: rig.skip_ticks(number)
@@ -198,6 +203,19 @@ def chunks(edit: Edit, *, from_start: bool = False) -> Act:
     def act(rig: FaultRig) -> None:
         _deliver(rig, ActionChunk, lambda chunk, deliver: deliver(edit(chunk)))
     return from_first(act) if from_start else act
+
+
+def one_chunk(edit: Edit) -> Act:
+    """Return what edits the next chunk on its way to the bridge."""
+    def act(rig: FaultRig) -> None:
+        deliver = rig.run._deliver
+
+        def once(chunk: ActionChunk, _: object) -> None:
+            rig.run._deliver = deliver
+            deliver(edit(chunk))
+
+        _deliver(rig, ActionChunk, once)
+    return act
 
 
 def lose_chunks(rig: FaultRig) -> None:
@@ -274,9 +292,9 @@ def old(chunk: ActionChunk) -> ActionChunk:
     return replace(chunk, oldest_stamp_ns=chunk.oldest_stamp_ns - S)
 
 
-def moved(rad: float) -> Edit:
-    """Return what moves the joints of every row."""
-    offset = np.array([rad] * 6 + [0.0])
+def moved(rad: float, *, joint: int = 0) -> Edit:
+    """Return what moves a joint of every row, 1 to 6, or all with 0."""
+    offset = np.array([rad if joint in (0, n) else 0.0 for n in range(1, 7)] + [0.0])
     return _positions(lambda p: p + offset)
 
 
@@ -323,6 +341,11 @@ def fill_bus(seconds: float) -> Act:
         rig.fill_bus(True)
         rig.later(seconds, lambda: rig.fill_bus(False))
     return act
+
+
+def lose_frames(joint: int, times: int) -> Act:
+    """Return what lets the bus not take the target of two joints, so many commands in a row."""
+    return lambda rig: rig.lose_frames(0x155 + joint // 2, times)
 
 
 def close_connection(rig: FaultRig) -> None:

@@ -92,6 +92,7 @@ class _Reader:
         self.parts: list[Part] = []
         self._angles, self._opening = [0.0] * codec.JOINTS, 0.0
         self._seen: set[int] = set()
+        self._seen_s = 0.0
         self._times: list[float] = []
         self._rows: list[list[float]] = []
         self._is_powering, self._holds = False, 0
@@ -119,12 +120,20 @@ class _Reader:
         self._times, self._rows, self._holds = [], [], 0
 
     def _joint(self, joint: int, first: float, second: float, at_s: float) -> None:
+        if self._seen and (joint in self._seen or at_s - self._seen_s > NEAR_S):
+            self._end_row()  # of which a frame did not come
         self._angles[joint - 1:joint + 1] = first, second
         self._seen.add(joint)
+        self._seen_s = at_s
         if len(self._seen) == codec.JOINTS // 2:
-            self._seen.clear()
-            self._times.append(at_s)
-            self._rows.append([*self._angles, self._opening])
+            self._end_row()
+
+    def _end_row(self) -> None:
+        angles = [angle if joint in self._seen else np.nan
+                  for joint, angle in zip((1, 1, 3, 3, 5, 5), self._angles, strict=True)]
+        self._seen.clear()
+        self._times.append(self._seen_s)
+        self._rows.append([*angles, self._opening])
 
     def _mode(self, percent: int, at_s: float) -> None:
         if percent != HOLD_PERCENT:

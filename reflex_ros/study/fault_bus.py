@@ -70,7 +70,8 @@ class Received:
     """What reached the arm's socket.
 
     Attributes:
-        times_ns: Steady time of each complete command, and its ``commands``: rad, opening in m.
+        times_ns: Steady time of each command, and its ``commands``: rad, opening in m; not a
+            number where a frame of it did not come.
         measured: Where the arm really was, the same form. restarts: Indices of commands that
             follow a power-on: the stream begins anew there.
     """
@@ -100,18 +101,27 @@ class VirtualBus:
         self.tap = CommandTap((CHANNEL,))
         self.received = Received()
         self.is_full = False
+        self._lossy_id = self._losses = 0
         self.link: VirtualLink | None = None
         self._angles = [0.0] * codec.JOINTS
         self._parts: set[int] = set()
+        self._part_ns = 0
         self._opening_m = emulator.firmware.reading.gripper_m
 
     def start(self) -> None:
         """Let the arm step every 5 ms from now on."""
         self._timeline.at(self._clock.mono_ns() + PERIOD_NS, self._step, priority=BEFORE_TICKS)
 
+    def lose(self, can_id: int, times: int) -> None:
+        """Take so many frames of an id not."""
+        self._lossy_id, self._losses = can_id, times
+
     def send(self, can_id: int, data: bytes) -> bool:
-        """Take a frame from the host; return False if the bus is full."""
+        """Take a frame from the host; return False if the bus is full or loses it."""
         if self.is_full:
+            return False
+        if self._losses and can_id == self._lossy_id:
+            self._losses -= 1
             return False
         now_ns, frame = self._clock.mono_ns(), CanFrame(can_id, bytes(data))
         self.tap.record(CHANNEL, frame, now_ns)
@@ -130,8 +140,11 @@ class VirtualBus:
     def _note(self, frame: CanFrame, now_ns: int) -> None:
         match codec.decode_command(*frame):
             case codec.JointTarget(joint, first, second):
+                if self._parts and now_ns != self._part_ns:
+                    self._end_command()  # of which a frame did not come
                 self._angles[joint - 1:joint + 1] = first * RAD_PER_MDEG, second * RAD_PER_MDEG
                 self._parts.add(joint)
+                self._part_ns = now_ns
             case codec.GripperTarget(opening_um):
                 self._opening_m = opening_um * 1e-6
                 for at_ns, command in zip(reversed(self.received.times_ns),
@@ -142,11 +155,17 @@ class VirtualBus:
             case codec.Power():
                 self.received.restarts.append(len(self.received.times_ns))
         if len(self._parts) == codec.JOINTS // 2:
-            self._parts.clear()
-            reading = self.emulator.firmware.reading
-            self.received.times_ns.append(now_ns)
-            self.received.commands.append([*self._angles, self._opening_m])
-            self.received.measured.append([*reading.joints_rad, reading.gripper_m])
+            self._end_command()
+
+    def _end_command(self) -> None:
+        """Note a command; what did not come of it is not a number."""
+        reading = self.emulator.firmware.reading
+        angles = [angle if joint in self._parts else np.nan
+                  for joint, angle in zip((1, 1, 3, 3, 5, 5), self._angles, strict=True)]
+        self._parts.clear()
+        self.received.times_ns.append(self._part_ns)
+        self.received.commands.append([*angles, self._opening_m])
+        self.received.measured.append([*reading.joints_rad, reading.gripper_m])
 
 
 class VirtualLink:

@@ -50,6 +50,7 @@ class Case:
         act: Breaks it at ``FAULT_S``. script: Or the file of ``config/faults`` that does.
         from_start: The script counts from power-on.
         options: Of the rig.
+        trace: Text that the trace of a chunk must have.
         is_moved: Whether somebody else than the commands moves the arm, so that its path says
             nothing about us.
     """
@@ -65,6 +66,7 @@ class Case:
     from_start: bool = False
     options: RigOptions = field(default_factory=RigOptions)
     is_moved: bool = False
+    trace: str = ''
 
     @property
     def from_s(self) -> float:
@@ -155,6 +157,9 @@ PROCESS: Mapping[str, Case] = MappingProxyType({
                           act=do.hang('encoder')),
     'tick late by 15 ms': Case('process', 'bridge loop', Outcome.RECOVERS, ('tick_late',),
                                act=do.late_tick(0.015)),
+    'stands still within a tick': Case(
+        'process', 'bridge loop, 15 ms between reading the clock and sending', Outcome.RECOVERS,
+        ('tick_late',), act=do.freeze(0.015)),
     'three ticks skipped': Case('process', 'bridge loop', Outcome.RECOVERS, ('tick_late',),
                                 act=do.skip_ticks(3)),
     'loop stands still for 0.6 s': Case('process', 'bridge loop', Outcome.RECOVERS,
@@ -213,6 +218,9 @@ MESSAGE: Mapping[str, Case] = MappingProxyType({
         'action_chunk, frame 1 s old', Outcome.HOLDS, do.chunks(do.old), 'chunk_rejected'),
     'chunk that jumps at its seam': _message(
         'action_chunk, 1 rad away', Outcome.HOLDS, do.chunks(do.moved(1.0)), 'chunk_rejected'),
+    'chunk that steps at its seam': Case(
+        'message', 'action_chunk, one whose joint 6 is 0.1 rad away', Outcome.GOES_ON,
+        act=do.one_chunk(do.moved(0.1, joint=6)), trace='to stay within the limits'),
     'chunk that jumps inside': _message(
         'action_chunk, a step of 0.3 rad in row 8', Outcome.GOES_ON, do.chunks(do.step_inside),
         also=('tracking', 'plan_end', 'chunk_rejected')),
@@ -311,6 +319,10 @@ CAN: Mapping[str, Case] = MappingProxyType({
                                  also=('tracking',), is_moved=True),
     'bus takes no frames': Case('CAN', 'every send fails for 0.5 s', Outcome.LATCHED,
                                 ('arm_fault',), code='send_failed', act=do.fill_bus(0.5)),
+    **{f'{words} not taken': Case(
+        'CAN', f'target of joints {joint} and {joint + 1}, {times} in a row', Outcome.GOES_ON,
+        act=do.lose_frames(joint, times)) for words, joint, times in (
+            ('one frame', 5, 1), ('first frame', 1, 1), ('two frames', 5, 2))},
     'connection closed': Case('CAN', 'server ends', Outcome.LATCHED, ('arm_fault',),
                               code='bus_lost', act=do.close_connection),
 })
@@ -326,6 +338,8 @@ ARM: Mapping[str, Case] = MappingProxyType({
     'joint loses its power': _fault('arm', 'power_loss', 'joint3_disabled', is_moved=True),
     'teach button': _fault('arm', 'teach_mode', 'control_mode_lost'),
     'becomes a leader': _fault('arm', 'leader_mode', 'foreign_commander'),
+    'gripper loses its power': _fault('arm', 'gripper_power_loss', 'gripper_disabled'),
+    'gripper loses its zero': _fault('arm', 'gripper_zero_loss', 'gripper_zero_lost'),
     'gripper sensor fails': _fault('arm', 'gripper_fault', 'gripper_sensor'),
     'joint blocked': _script('arm', Outcome.HOLDS, 'blocked', 'tracking'),
     'overload with lying feedback': _script('arm', Outcome.GOES_ON, 'overload', is_moved=True),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 QUANTUM = np.array([np.pi / 180_000.0] * 6 + [1e-6])
 """Resolution of a command on the wire: 0.001 deg, 0.001 mm."""
+FRAMES = (slice(0, 2), slice(2, 4), slice(4, 6), slice(6, 7))
+"""Columns that leave in one frame."""
 SAME_S = 1e-3
 """Commands closer than this are one: the hold before the mode frame is sent twice."""
 BRIDGED_S, BRIDGED_PERIODS = 0.04, 2
@@ -55,12 +57,16 @@ def judge(times_s: FloatArray, commands: FloatArray, measured: FloatArray | None
 
     Args:
         times_s: ``float64[N]`` when each command arrived, s, ascending.
-        commands: ``float64[N, 7]`` rad and m.
+        commands: ``float64[N, 7]`` rad and m; not a number where a frame did not arrive: then the
+            joints of each frame are judged as a stream of their own.
         measured: ``float64[N, 7]`` where the arm was then; None if unknown.
         limits: Of the arm. period_s: Control period.
         restarts: Indices at which the stream begins anew at the measured pose.
         from_s: The maxima count commands from here on only; violations count always.
     """
+    if np.isnan(commands).any():
+        return _by_frames(times_s, commands, measured, limits=limits, period_s=period_s,
+                          restarts=restarts, from_s=from_s)
     found = [_range(commands, limits)]
     maxima = [np.zeros(3)]
     edges = [0, *sorted({i for i in restarts if 0 < i < len(times_s)}), len(times_s)]
@@ -74,6 +80,26 @@ def judge(times_s: FloatArray, commands: FloatArray, measured: FloatArray | None
     velocity, acceleration, jerk = np.max(maxima, axis=0)
     texts = tuple(text for part in found for text in part)
     return Judgement(len(times_s), float(velocity), float(acceleration), float(jerk), texts)
+
+
+def _by_frames(times_s: FloatArray, commands: FloatArray, measured: FloatArray | None, *,
+               limits: JointLimits, period_s: float, restarts: Sequence[int],
+               from_s: float) -> Judgement:
+    """Judge what arrived of each frame; the other joints are taken to stand still."""
+    found = []
+    for frame in FRAMES:
+        here = ~np.isnan(commands[:, frame]).any(axis=1)
+        own = np.tile((limits.lower + limits.upper) / 2, (int(here.sum()), 1))
+        own[:, frame] = commands[here, frame]
+        seen = None if measured is None else own.copy()
+        if seen is not None and measured is not None:
+            seen[:, frame] = measured[here, frame]
+        found.append(judge(times_s[here], own, seen, limits=limits, period_s=period_s,
+                           restarts=[int(here[:i].sum()) for i in restarts], from_s=from_s))
+    return Judgement(
+        len(times_s), *(max(getattr(one, name) for one in found) for name in (
+            'max_velocity', 'max_acceleration', 'max_jerk')),
+        tuple(text for one in found for text in one.violations))
 
 
 def gap_s(period_s: float) -> float:

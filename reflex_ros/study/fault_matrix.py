@@ -119,7 +119,7 @@ def _row(name: str, case: Case, rig: Rig) -> Row:
     found = rig.causes(from_s)
     causes = tuple(dict.fromkeys(cause for verdict, cause in found if verdict not in LIVE))
     problems = [*judged.violations, *_ids(rig.bus.tap.recent()), *_causes(case, causes),
-                *unexplained(found),
+                *unexplained(found), *_traces(case, rig),
                 *_code(case, rig), *_outcome(case, rig, found, from_s)]
     speed = _speed(rig, from_s)
     if case.is_moving and speed < MOVING:
@@ -138,7 +138,7 @@ def _speed(rig: Rig, from_s: float) -> float:
     times, commands = rig.stream()
     last = commands[(times > from_s - SPEED_S) & (times <= from_s), :6]
     period_s = rig.period_ns / S
-    return float(np.abs(np.diff(last, axis=0)).max(initial=0.0) / period_s)
+    return float(np.nan_to_num(np.abs(np.diff(last, axis=0))).max(initial=0.0) / period_s)
 
 
 def _ids(frames: Iterable[TapRecord]) -> list[str]:
@@ -162,6 +162,11 @@ def unexplained(found: Iterable[tuple[str, str]]) -> list[str]:
     """
     number = sum(verdict not in LIVE and cause == 'none' for verdict, cause in found)
     return [f'{number} ticks were held and have no cause'] if number else []
+
+
+def _traces(case: Case, rig: Rig) -> list[str]:
+    has_text = any(case.trace in trace.text for trace in rig.run.log.traces)
+    return [] if has_text or not case.trace else [f'no trace of a chunk says {case.trace}']
 
 
 def _code(case: Case, rig: Rig) -> list[str]:

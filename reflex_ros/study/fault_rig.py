@@ -199,6 +199,17 @@ class FaultRig(Records):
 
         self.run.bridge.step = late
 
+    def freeze(self, seconds: float) -> None:
+        """Let the loop stand still once, between reading the clock and sending."""
+        feedback = self.run.arm.feedback
+
+        def late():
+            self.run.arm.feedback = feedback
+            self.run.clock.advance(round(seconds * S))
+            return feedback()
+
+        self.run.arm.feedback = late
+
     def skip_ticks(self, number: int) -> None:
         """Let the loop miss some ticks."""
         step, left = self.run.bridge.step, number
@@ -216,6 +227,10 @@ class FaultRig(Records):
     def fill_bus(self, is_full: bool) -> None:
         """Let the bus take no frames, or take them again."""
         self.bus.is_full = is_full
+
+    def lose_frames(self, can_id: int, times: int) -> None:
+        """Let the bus not take the next frames of an id."""
+        self.bus.lose(can_id, times)
 
     def cut(self) -> None:
         """Close the connection to the server."""

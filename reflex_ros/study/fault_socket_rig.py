@@ -112,6 +112,22 @@ class SocketBus:
         elif 'send' in vars(bus):
             del bus.send
 
+    def lose(self, can_id: int, times: int) -> None:
+        """Let the system not take the next frames of an id."""
+        import can
+
+        bus, left = self._can.send_bus, times
+        send = bus.send
+
+        def lossy(message: Any, *args: object, **names: object) -> Any:
+            nonlocal left
+            if not left or message.arbitration_id != can_id:
+                return send(message, *args, **names)
+            left -= 1
+            raise can.CanOperationError('Failed to transmit: No buffer space available')
+
+        bus.send = lossy
+
     def cut(self) -> None:
         """Close both connections from below, as a server that ends does."""
         for bus in {id(b): b for b in (self._can.recv_bus, self._can.send_bus)}.values():
@@ -178,6 +194,10 @@ class SocketRig(Records):
         """Let the bus take no frames, or take them again."""
         self.bus.fill(is_full)
 
+    def lose_frames(self, can_id: int, times: int) -> None:
+        """Let the system not take the next frames of an id."""
+        self.bus.lose(can_id, times)
+
     def cut(self) -> None:
         """Close the connection to the server."""
         self.bus.cut()
@@ -201,6 +221,10 @@ class SocketRig(Records):
     def late_tick(self, seconds: float) -> None:
         """Run one tick late."""
         self.run.late_tick(seconds)
+
+    def freeze(self, seconds: float) -> None:
+        """Let the loop stand still once, between reading the clock and sending."""
+        self.run.freeze(seconds)
 
     def skip_ticks(self, number: int) -> None:
         """Let the loop miss some ticks."""

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reflex_ros.core.clock import Clock
     from reflex_ros.core.ledger import LedgerWriter
     from reflex_ros.core.limits import JointLimits
-    from reflex_ros.core.types import ByteArray, FloatArray
+    from reflex_ros.core.types import ArmFeedback, ByteArray, FloatArray
     from reflex_ros.stages.base import Output
     from reflex_ros.stages.encoder import EncoderStage
     from reflex_ros.stages.worker import StageWorker
@@ -293,6 +293,26 @@ class SocketRun(InprocRun):
             return False
 
         self._stall = stall
+
+    def freeze(self, seconds: float) -> None:
+        """Let the next tick stand still between reading the clock and sending."""
+        feedback, arm = self.arm.feedback, cast('Any', self.arm)
+        step, bridge = self.bridge.step, cast('Any', self.bridge)
+
+        def late() -> ArmFeedback:
+            arm.feedback = feedback
+            self.clock.sleep_until(self.clock.mono_ns() + round(seconds * S))
+            return feedback()
+
+        def frozen(now: Instant, due_ns: int, index: int) -> tuple[Output, ...]:
+            bridge.step = step
+            arm.feedback = late
+            sent_ns = self.sent_ns
+            outputs = step(now, due_ns, index)
+            self.sent_ns = sent_ns  # it sent nothing, and no machine was late
+            return outputs
+
+        bridge.step = frozen
 
     def skip_ticks(self, number: int) -> None:
         """Keep the loop's thread for some ticks."""

@@ -21,6 +21,7 @@ from reflex_ros.arm.link import CanLink
 from reflex_ros.core.limits import Limited, Limiter
 from reflex_ros.stages.bridge import Bridge
 from reflex_ros.stages.mover import Mover
+from reflex_ros.stages.sender import Sender
 from reflex_ros.study import fault_actions as do
 from reflex_ros.study.fault_bus import VirtualBus, VirtualLink
 from reflex_ros.study.fault_cases import CASES, SCRIPTS, Outcome
@@ -31,7 +32,7 @@ from reflex_ros.study.fault_swing import FaultyOracle
 
 ROOT = Path(__file__).parents[2]
 FEW = ('policy dies', 'chunk that jumps inside', 'bus off for 0.5 s',
-       'ten ticks skipped')
+       'ten ticks skipped', 'one frame not taken')
 AREAS = {'camera', 'clock', 'process', 'ring', 'message', 'checkpoint', 'CAN', 'arm', 'operator'}
 
 
@@ -90,6 +91,25 @@ def test_a_missing_limiter_is_seen_can_fail(tmp_path, monkeypatch):
 def test_a_start_at_full_speed_after_a_gap_is_seen_can_fail(tmp_path, monkeypatch, name):
     monkeypatch.setattr(Mover, '_after_gap', lambda self, due_ns: None)
     assert 'acceleration' in problems(tmp_path, name)
+
+
+def test_a_frame_that_stops_other_joints_is_seen_can_fail(tmp_path, monkeypatch):
+    undo = Limiter.undo
+    monkeypatch.setattr(Limiter, 'undo', lambda self, joints: undo(self) if joints.any() else None)
+    assert 'acceleration' in problems(tmp_path, 'one frame not taken')
+
+
+def test_a_command_that_leaves_after_a_freeze_is_seen_can_fail(tmp_path, monkeypatch):
+    monkeypatch.setattr(Sender, '_is_late', lambda self, due_ns: False)
+    text = problems(tmp_path, 'stands still within a tick')
+    assert 'speed over the elapsed time' in text and 'cause tick_late is missing' in text
+
+
+def test_a_seam_that_is_not_blended_is_seen_can_fail(tmp_path):
+    case = CASES['chunk that steps at its seam']
+    options = replace(case.options, params={'chunk.blend_above_rad': 0.5})
+    assert 'no trace of a chunk' in problems(tmp_path, 'chunk that steps at its seam',
+                                             options=options)
 
 
 def test_an_arm_that_stands_still_proves_nothing_can_fail(tmp_path, monkeypatch):

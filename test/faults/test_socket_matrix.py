@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip('piper_sdk')
 
 from reflex_ros.arm.driver import PiperDriver
+from reflex_ros.arm.protocol import Sent
 from reflex_ros.study import fault_actions as do
 from reflex_ros.study.fault_cases import CASES, Outcome
 from reflex_ros.study.fault_matrix import ALLOWED, run_case
@@ -158,7 +159,7 @@ def test_a_burst_at_the_socket_is_found_can_fail(tmp_path, monkeypatch):
     def catch_up(driver, send, number, command):
         if number in (AT, AT + 1):
             kept.append(command)
-            return True
+            return Sent.whole(7)
         for late in (*kept, command):
             is_sent = send(driver, late)
         kept.clear()
