@@ -9,7 +9,7 @@ and do not depend on how a continuous trajectory would be sampled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -217,6 +217,7 @@ class Limiter:
         self._axes = [Axis(h, *row) for row in rows]
         self._jump = limits.jerk * h * (1.0 + _REL) + _REL
         self._top = limits.velocity * (1.0 + _REL)
+        self._is_slowed = False
         self._push = limits.acceleration * (1.0 + _REL) + _REL
         self._reserve = 2.0 * limits.acceleration / limits.jerk + 3.0 * h
         self.reset(np.clip(np.zeros(len(names)), limits.lower, limits.upper))
@@ -233,6 +234,23 @@ class Limiter:
         self._a = np.zeros_like(start)
         self._is_limiting = np.zeros(len(start), dtype=bool)
         self._before = self._state()
+
+    def slow_down(self, velocity: FloatArray | None) -> None:
+        """Bound the speed further than the limits do, until it is bounded anew.
+
+        A joint that is faster is braked down to it within the other limits.
+
+        Args:
+            velocity: ``float64[J]`` > 0, may be infinite; None for the limits alone.
+        """
+        if velocity is None and not self._is_slowed:
+            return
+        self._is_slowed = velocity is not None
+        most = self._limits.velocity
+        bound = most if velocity is None else np.minimum(most, velocity)
+        self._axes = [replace(axis, velocity=v)
+                      for axis, v in zip(self._axes, bound.tolist(), strict=True)]
+        self._top = bound * (1.0 + _REL)
 
     def undo(self, joints: npt.NDArray[np.bool_] | None = None) -> None:
         """Take the newest command back: it was not sent. Only one can be taken back.

@@ -95,8 +95,8 @@ CHUNK = (
               bounds=(0.0, 1.0)),
     ParamSpec('chunk.blend_above_rad', 0.05, 'rad', 'A chunk with a larger joint step at the '
               'switch is blended even under `replace`, and for as long as the limits need, 0.5 s '
-              'at most. If no such blend fits, it joins as asked, or is rejected above '
-              '`safety.max_seam_rad`.', bounds=(0.0, 10.0)),
+              'at most. Between two motions it is rejected if no such blend fits. 10 leaves every '
+              'chunk as it asks.', bounds=(0.0, 10.0)),
 )
 
 DELAY = (
@@ -134,10 +134,14 @@ SAFETY = (
     ParamSpec('safety.jerk_scale', 1.0, '', 'Share of every jerk limit.', bounds=(0.01, 1.0)),
     ParamSpec('safety.ramp_s', 0.5, 's', 'Duration of the ramp from the held pose into the first '
               'chunk.', bounds=(0.1, 10.0)),
+    ParamSpec('safety.catch_up_factor', 1.25, '', 'A joint that is behind its chunk, after a hold '
+              'that ended by itself or after lost ticks, is at most so many times as fast as the '
+              'chunk, which counts as 0.4 rad/s at least.', bounds=(1.1, 1000.0)),
     ParamSpec('safety.max_seam_rad', 0.5, 'rad', 'A chunk with a larger joint step at the switch '
-              'is blended if the limits allow it within 0.5 s, else rejected; from rest it always '
-              'is. What the joint can move at its velocity limit in the time since the '
-              'observation comes on top, except for row 0 of a chunk that ends a rest.',
+              'is rejected if the arm rests or ramps in, and if `chunk.blend_above_rad` lets it '
+              'join as it asks and no blend of 0.5 s fits. What the joint can move at its '
+              'velocity limit in the time since the observation comes on top, except for row 0 of '
+              'a chunk that ends a rest.',
               bounds=(0.01, 3.0)),
 )
 

@@ -211,27 +211,43 @@ class Bridge:
         return Reply(True, text), self._take()
 
     def resume(self, now: Instant) -> tuple[Reply, tuple[Output, ...]]:
-        """Allow motion again; the next chunk ramps in from the held pose."""
+        """Allow motion again; the next chunk ramps in from the held pose.
+
+        An arm that was pushed aside or sank while it held goes on from where it really is. It must
+        rest there, proven by several readings, and the commands must rest: they are led there
+        within the limits and never step.
+        """
         if self._is_stopping:
             return Reply(False, 'The bridge is stopping.'), ()
         if not may_send(self.states.state):
             return Reply(False, f'The arm is {self.states.state.value}. Recover it first.'), ()
         if self._mover.is_armed and self.states.state in _MOVING:
             return Reply(True, 'already in motion'), ()
+        if self._mover.is_on_its_way:
+            return Reply(True, 'already on its way to where the arm rests'), ()
         reading = self._arm.feedback()
+        there = None
         if self._ticks.error_of(reading) > self._config.bounds.max_tracking_error_rad:
-            # pushed aside or sunk while it held: go on from where the arm really is
-            if not self._readings.is_resting(reading):
-                return Reply(False, 'The arm is away from its command and does not rest there. '
-                                    'Let go of it, check its feedback, and resume again.'), ()
-            try:
-                self._ticks.commanded(self._mover.seed(reading.position))
-            except ArmError as error:
-                return Reply(False, str(error)), ()
+            if text := self._unrest(reading):
+                return Reply(False, text), ()
+            there = reading.position
+        try:
+            self._arm_motion(there)
+        except ArmError as error:
+            return Reply(False, str(error)), ()
         self._ticks.operator_hold(False, now.mono_ns)
-        self._arm_motion()
         self._is_plan_dirty = True
         return Reply(True, 'the next chunk ramps in'), self._take()
+
+    def _unrest(self, reading: ArmFeedback) -> str:
+        """Return why an arm cannot go on from where it is, away from its command; '' if it can."""
+        if not self._mover.is_at_rest:
+            return ('The arm is away from its command, which still brakes. Resume again when it '
+                    'holds.')
+        if not self._readings.is_resting(reading):
+            return ('The arm is away from its command and does not rest there. Let go of it, '
+                    'check its feedback, and resume again.')
+        return ''
 
     def overload(self) -> str:
         """Return which joints carry more than they should, '' if none."""
@@ -370,9 +386,9 @@ class Bridge:
 
     # ---- outputs -----------------------------------------------------------------------------
 
-    def _arm_motion(self) -> None:
+    def _arm_motion(self, there: FloatArray | None = None) -> None:
         """Leave ``enabled``: wait in ``holding`` for the first chunk, which then ramps in."""
-        self._mover.arm_motion()
+        self._mover.arm_motion(there)
         self._ticks.hold_since(self._clock.now())
         self._ticks.contact(False)
         self._contacts.restart()

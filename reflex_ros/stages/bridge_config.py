@@ -26,7 +26,8 @@ class BridgeConfig:
         ramp_ns: Duration of the ramp from the held pose into the first chunk.
         blend_ns: Duration over which a seam is blended.
         blend_above_rad: Joint step above which a chunk is blended whatever it asks for, and for
-            as long as the limits need.
+            as long as the limits need; between two motions it is rejected if no blend fits.
+        catch_up_factor: How many times as fast as its chunk a joint may be that is behind it.
         initial_latency_ns, initial_delta_ns: L and Delta before they are estimated.
         delay_window, delay_quantile, delay_warmup: See ``core.delay.DelayEstimator``.
         max_seam_rad: Joint step at a switch above which a chunk that cannot be blended within the
@@ -47,6 +48,7 @@ class BridgeConfig:
     ramp_ns: int = 500 * MS
     blend_ns: int = BLEND_NS
     blend_above_rad: float = 0.05
+    catch_up_factor: float = 1.25
     initial_latency_ns: int = 100 * MS
     initial_delta_ns: int = 150 * MS
     delay_window: int = 50

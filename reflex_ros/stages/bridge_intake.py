@@ -114,7 +114,7 @@ class Intake:
         return self._last_id if self._last_id and is_recent else self._refused_id
 
     def _judge_seam(self, running: Running, next_due_ns: int) -> tuple[RejectReason, str]:
-        position = self._mover.position
+        position = self._mover.held
         step = self._mover.seam(running, next_due_ns)
         if step is None or position is None:
             return RejectReason.NONE, ''
@@ -123,6 +123,7 @@ class Intake:
             running, step, names=self._arm.names, held=position, switch_ns=switch_ns,
             rest_ns=self._rest_since_ns(switch_ns), speed=self._arm.limits().velocity,
             max_seam_rad=self._config.max_seam_rad,
+            blend_above_rad=self._config.blend_above_rad,
             fit=partial(self._mover.fit, running, next_due_ns))
         return RejectReason.SEAM if text else RejectReason.NONE, text
 

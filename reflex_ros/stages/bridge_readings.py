@@ -13,14 +13,18 @@ from reflex_ros.core.interpolate import revolute
 if TYPE_CHECKING:
     from reflex_ros.core.types import ArmFeedback
 
-RESTING_RAD_S = 1.0
-"""An arm that is slower rests, as far as its pose may become the command."""
-LONGEST_NS = 20 * MS
-"""Two readings further apart are compared as if they were so far apart."""
+RESTING_RAD = 0.01
+"""An arm rests whose readings lie no further apart: a hand that holds it trembles."""
+RESTING_NS = 100 * MS
+"""For so long at least."""
+LEAST_READINGS = 5
+"""So many readings must agree: damaged ones do not."""
+_STALE_NS = S
+_KEPT = 128
 
 
 class Readings:
-    """Remembers the two newest readings of different instants.
+    """Remembers the newest readings of different instants.
 
     Args:
         joints: Number of joints, grippers included.
@@ -28,7 +32,7 @@ class Readings:
 
     def __init__(self, joints: int) -> None:
         self._joints = revolute(joints)
-        self._kept: deque[ArmFeedback] = deque(maxlen=2)
+        self._kept: deque[ArmFeedback] = deque(maxlen=_KEPT)
         self.newest: ArmFeedback | None = None
         """What the arm said last, None before that."""
 
@@ -40,13 +44,19 @@ class Readings:
         return reading
 
     def is_resting(self, reading: ArmFeedback) -> bool:
-        """Return whether a pose equals the one read before it: a damaged one does not."""
-        before = [other for other in self._kept if other.mono_ns < reading.mono_ns]
-        if not before:
-            return False
-        moved = np.abs(reading.position - before[-1].position)[self._joints]
-        passed_ns = min(reading.mono_ns - before[-1].mono_ns, LONGEST_NS)
-        return bool((moved < RESTING_RAD_S * passed_ns / S).all())
+        """Return whether the arm has been in the pose of a reading for several readings."""
+        count = 1
+        for other in reversed(self._kept):
+            ago_ns = reading.mono_ns - other.mono_ns
+            if ago_ns <= 0:
+                continue
+            away = np.abs(reading.position - other.position)[self._joints]
+            if ago_ns > _STALE_NS or not (away <= RESTING_RAD).all():
+                return False
+            count += 1
+            if count >= LEAST_READINGS and ago_ns >= RESTING_NS:
+                return True
+        return False
 
     def is_slow(self, reading: ArmFeedback, velocity: float) -> bool:
         """Return whether no joint is faster than ``velocity``, rad/s."""

@@ -152,6 +152,7 @@ def bridge_config(params: Params, *, policy: str, uses_sim_time: bool = False) -
         delay_quantile=cast('float', params['delay.quantile']),
         delay_warmup=cast('int', params['delay.warmup']),
         blend_above_rad=cast('float', params['chunk.blend_above_rad']),
+        catch_up_factor=cast('float', params['safety.catch_up_factor']),
         max_seam_rad=cast('float', params['safety.max_seam_rad']),
         is_autostarted=cast('bool', params['run.autostart']),
         instruction=cast('str', params['run.instruction']),

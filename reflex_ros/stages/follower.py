@@ -45,6 +45,7 @@ class Running:
         seam: Step at the switch, None where a ramp leads over it.
         must_blend: Whether it was accepted only because a blend fits the limits.
         fitted_ns: Length of the blend that was made to fit the limits, 0 if none was.
+        refusal: Why it was left out at its switch, '' if it was not.
         entered_row, entered_ns: Row and tick at which it took over, -1 until then.
         first_command_ns: Due instant of its first command, 0 if none yet.
         ticks: Ticks that executed it. ``stalled_ticks``: stalled ticks before it.
@@ -60,6 +61,7 @@ class Running:
     seam: Seam | None = None
     must_blend: bool = False
     fitted_ns: int = 0
+    refusal: str = ''
     entered_row: int = -1
     entered_ns: int = -1
     first_command_ns: int = 0
@@ -142,25 +144,27 @@ class Follower:
         return self.pending is not None and self.pending.step0_ns <= due_ns
 
     def switch(self, due_ns: int, current: Setpoint | None,
-               fit: FitBlend | None = None) -> tuple[Running, ...]:
-        """Let the newest chunk whose row 0 is due take over; return those that end, oldest first.
+               fit: FitBlend | None = None, *, must_fit: bool = False) -> tuple[Running, ...]:
+        """Let the newest chunk whose row 0 is due take over; return those that end.
+
+        One that is left out ends, too, and says why in ``refusal``.
 
         Args:
             due_ns: The tick.
             current: Where the arm is going now, for the seam: ``origin``, or the pose that it
                 holds. None if the chunk is joined in another way; nothing is stitched then.
             fit: Looks for a blend within the limits, None where there is none to look for.
+            must_fit: Whether a chunk is left out whose step is large and that no blend fits.
         """
         ready = [r for r in self._waiting if r.step0_ns <= due_ns]
-        if not ready:
-            return ()
-        ended = [r for r in (self.active, *ready[:-1]) if r is not None]
-        self.active = ready[-1]
         self._waiting = self._waiting[len(ready):]
-        self.active.entered_row, self.active.entered_ns = int(self.active.row(due_ns)), due_ns
-        if current is not None:
-            self._stitch(self.active, due_ns, current, fit)
-        return tuple(ended)
+        for i in range(len(ready) - 1, -1, -1):
+            if current is None or self._stitch(ready[i], due_ns, current, fit, must_fit):
+                before, self.active = self.active, ready.pop(i)
+                self.active.entered_row = int(self.active.row(due_ns))
+                self.active.entered_ns = due_ns
+                return tuple(r for r in (before, *ready) if r is not None)
+        return tuple(ready)
 
     def setpoint(self, t_ns: int) -> Setpoint | None:
         """Return the setpoint that is due, or will be, at ``t_ns``; None without an active chunk.
@@ -217,8 +221,12 @@ class Follower:
         return times, rows
 
     def _stitch(self, running: Running, due_ns: int, current: Setpoint,
-                fit: FitBlend | None) -> None:
-        """Join a chunk as it asks, or where its step is too large for that by what fits."""
+                fit: FitBlend | None, must_fit: bool) -> bool:
+        """Join a chunk as it asks, or where its step is too large for that by what fits.
+
+        Returns:
+            Whether it was joined.
+        """
         joints = np.flatnonzero(revolute(len(current.position))).tolist()
         seam = running.seam = measure_seam(current, running.path.at(due_ns), joints=joints)
         blend_ns = 0 if running.chunk.stitch is Stitch.REPLACE else self._blend_ns
@@ -226,9 +234,13 @@ class Follower:
             found = None if fit is None else fit(running, due_ns)
             if found is not None and found.path is not None:
                 running.path, running.fitted_ns = found.path, found.duration_ns
-                return
-            if running.must_blend:  # it fitted when it was accepted: as gently as can be
-                blend_ns = LONGEST_NS
+                return True
+            if found is not None and (must_fit or running.must_blend):
+                running.refusal = (f'left out at its switch, {seam.position:.3f} rad away: '
+                                   f'{found.text}')
+                return False
+            blend_ns = LONGEST_NS  # from rest or under a ramp: as gently as can be
         if blend_ns:  # rtc leaves a small step, too
             running.path = blend(
                 running.path, offset=seam.offset, at_ns=due_ns, duration_ns=blend_ns)
+        return True

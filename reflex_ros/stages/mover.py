@@ -6,7 +6,7 @@ stays inside the limits and can always stop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,11 @@ from reflex_ros.arm.several import SeveralArms
 from reflex_ros.arm.states import ArmEvent, StateMachine, may_send
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.fit import Window, fit_blend
-from reflex_ros.core.interpolate import Setpoint
+from reflex_ros.core.fit import LONGEST_NS, Window, fit_blend
+from reflex_ros.core.interpolate import Setpoint, revolute
 from reflex_ros.core.limits import Limited, Limiter, Stream
 from reflex_ros.core.types import ArmState
+from reflex_ros.stages.catch_up import catch_up_speed
 from reflex_ros.stages.follower import Follower, Running
 from reflex_ros.stages.sender import Sender
 from reflex_ros.stages.tick import Motion
@@ -77,6 +78,8 @@ class Mover:
         self._needs_ramp = self._must_rest = True
         self._ramp_start_ns = self._ramp_ticks = 0
         self._ramp_from: FloatArray | None = None
+        self._is_catching_up = self._ramps_fresh = False
+        self._limited_ns = 0
         self._yield_to: FloatArray | None = None
         self._yields: npt.NDArray[np.bool_] | None = None
         self._may_brake = False
@@ -86,6 +89,18 @@ class Mover:
     def position(self) -> FloatArray | None:
         """Return the last command, ``float64[J]``; None before the arm was enabled."""
         return None if self._limiter is None else self._limiter.position
+
+    @property
+    def held(self) -> FloatArray | None:
+        """Return where the arm rests or goes to rest, ``float64[J]``, as for ``position``."""
+        return None if self._limiter is None else self._rest_pose()
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Return whether the stream goes to where the arm rests, before it ramps in."""
+        if not self.is_armed or self._limiter is None or self._yield_to is None:
+            return False
+        return not np.allclose(self._limiter.position, self._yield_to, rtol=0.0, atol=1e-9)
 
     @property
     def needs_ramp(self) -> bool:
@@ -137,10 +152,24 @@ class Mover:
         self._may_brake = False
         return limiter.position
 
-    def arm_motion(self) -> None:
-        """Allow motion; the arm waits in ``holding`` for the first chunk, which then ramps in."""
+    def arm_motion(self, there: FloatArray | None = None) -> None:
+        """Allow motion; the arm waits in ``holding`` for the first chunk, which then ramps in.
+
+        Args:
+            there: ``float64[J]`` where the arm rests away from its command. The stream goes there
+                first, within its limits: it never steps, whatever was measured. Grippers stay: one
+                that grips is away from its command.
+
+        Raises:
+            ArmError: It rests outside the range; nothing has changed.
+        """
+        assert self._limiter is not None
+        if there is not None:
+            names = self._arm.names
+            pose = check_pose(there, names, self._arm.limits())
+            there = np.where(revolute(len(names)), pose, self._limiter.position)
+        self._yield_to, self._yields = there, None
         self.is_armed, self._needs_ramp, self._ramp_ticks = True, True, 0
-        self._yield_to = None
         if self._states.state is ArmState.ENABLED:
             self._states.fire(ArmEvent.RESUME)
             self._states.fire(ArmEvent.HOLD)
@@ -149,6 +178,8 @@ class Mover:
         """Forbid motion until ``arm_motion``: the next ticks decelerate and hold."""
         self.is_armed, self._needs_ramp, self._must_rest = False, True, True
         self._may_brake = isinstance(self._arm, SeveralArms)  # a fault of one leaves the others
+        if self._yields is None:
+            self._yield_to = None
 
     def give_way(self, measured: FloatArray, joints: npt.NDArray[np.bool_]) -> None:
         """Rest where some joints were measured: they push against something.
@@ -181,7 +212,7 @@ class Mover:
             return None
         switch_ns = max(next_due_ns, running.step0_ns)
         current = self._current(switch_ns, next_due_ns=next_due_ns)
-        origin = self._limiter.position if current is None else current.position
+        origin = self._rest_pose() if current is None else current.position
         return np.asarray(running.path.at(switch_ns).position - origin)
 
     def fit(self, running: Running, next_due_ns: int) -> Fit | None:
@@ -197,8 +228,16 @@ class Mover:
             return None
         window = Window(switch_ns, running.path.end_ns - running.chunk.step_period_ns,
                         self._config.period_ns, self._config.blend_ns)
-        return fit_blend(running.path, self._stream(switch_ns, next_due_ns), self._arm.limits(),
+        limits = self._arm.limits()
+        if self._states.state not in _MOVING:
+            most = catch_up_speed(running, switch_ns, self._config.catch_up_factor)
+            limits = replace(limits, velocity=np.minimum(limits.velocity, most))
+        return fit_blend(running.path, self._stream(switch_ns, next_due_ns), limits,
                          window=window, names=self._arm.names)
+
+    def _rest_pose(self) -> FloatArray:
+        assert self._limiter is not None
+        return self._limiter.position if self._yield_to is None else self._yield_to.copy()
 
     def _stream(self, switch_ns: int, next_due_ns: int) -> Stream:
         """Return the command stream one period before a switch: as it is, or as it will be."""
@@ -232,13 +271,17 @@ class Mover:
         is_live = active is not None and active.covers(due_ns, max_age_ns)
         if active is None or not (is_live and is_state_good and self._may_move()):
             return self._rest(due_ns)
-        self._enter_motion(due_ns)
+        self._enter_motion(active, due_ns)
         setpoint = self._setpoint(active, due_ns)
         try:
             limited = self._limiter.step(setpoint)
         except ConfigError as error:  # numbers that overflow between finite rows
             self._ended += [(running, str(error)) for running in self.follower.drop()]
             return self._rest(due_ns)
+        if limited.limited or self._states.state is ArmState.RAMP_IN:
+            self._limited_ns = due_ns
+        elif due_ns - self._limited_ns > LONGEST_NS:  # a blend may still be under way before
+            self._catch_up(None, due_ns)
         sent = self._sender.send(self._limiter, limited.position, due_ns)
         if self.is_overdue:
             return self._nothing()
@@ -280,6 +323,9 @@ class Mover:
         if self._yield_to is not None and self._yields is not None:
             stay = arrived & ~self._yields
             self._yield_to = np.where(stay, self._limiter.position, self._yield_to)
+        if self.follower.active is not None:
+            self._limited_ns = due_ns
+            self._catch_up(self.follower.active, due_ns)
         if gap_ns.max() > PAUSE_NS:
             self._needs_ramp, self._ramp_ticks = True, 0
             if self._states.state in _MOVING:
@@ -299,6 +345,7 @@ class Mover:
         A rest that was not sent has not begun: the next tick begins it, whatever comes meanwhile.
         """
         assert self._limiter is not None
+        self._catch_up(None, due_ns)
         limited = self._braked()
         sent = self._sender.send(self._limiter, limited.position, due_ns)
         if self.is_overdue:
@@ -323,22 +370,42 @@ class Mover:
     def _take_over(self, due_ns: int) -> None:
         if not self.follower.is_due(due_ns):
             return
-        ended = self.follower.switch(due_ns, self._current(due_ns, next_due_ns=due_ns), self.fit)
+        ended = self.follower.switch(due_ns, self._current(due_ns, next_due_ns=due_ns), self.fit,
+                                     must_fit=self._states.state in _MOVING)
         active = self.follower.active
-        assert active is not None
-        text = f'followed by chunk {active.chunk.chunk_id}'
-        self._ended += [(running, text) for running in ended]
+        text = f'followed by chunk {active.chunk.chunk_id}' if active else ''
+        self._ended += [(running, running.refusal or text) for running in ended]
+        if active is not None and self._is_catching_up:
+            self._catch_up(active, due_ns)
 
-    def _enter_motion(self, due_ns: int) -> None:
+    def _catch_up(self, running: Running | None, due_ns: int) -> None:
+        """Bound the speed of joints that are behind a chunk; None when nothing is to bound."""
+        assert self._limiter is not None
+        self._is_catching_up = running is not None
+        speed = None
+        if running is not None:
+            gap = None
+            if (self._states.state is ArmState.RAMP_IN and self._ramps_fresh
+                    and self._ramp_from is not None):
+                gap = running.path.at(due_ns).position - self._ramp_from
+            speed = catch_up_speed(running, due_ns, self._config.catch_up_factor, gap,
+                                   self._config.ramp_ns)
+        self._limiter.slow_down(speed)
+
+    def _enter_motion(self, active: Running, due_ns: int) -> None:
         assert self._limiter is not None
         state = self._states.state
         if state is ArmState.HOLDING:
+            self._yield_to = None
             if self._needs_ramp:
                 self._states.fire(ArmEvent.RESUME)
                 self._ramp_start_ns = due_ns
                 self._ramp_from = self._limiter.position
+                self._ramps_fresh = active.entered_ns == due_ns
             else:
                 self._states.fire(ArmEvent.TRACK)
+            self._limited_ns = due_ns
+            self._catch_up(active, due_ns)
         elif state is ArmState.RAMP_IN and due_ns - self._ramp_start_ns >= self._config.ramp_ns:
             self._states.fire(ArmEvent.TRACK)
             self._needs_ramp = False

@@ -16,20 +16,23 @@ if TYPE_CHECKING:
     from reflex_ros.core.types import FloatArray
     from reflex_ros.stages.follower import Running
 
+_JUDGED = 'Seam of chunk {} at {}: got {:+.3f} rad, expected at most {:.3f} rad '
 _REMEDY = 'Check units and normalisation.'
 
 
 def judge_seam(
     running: Running, step: FloatArray, *, names: tuple[str, ...], held: FloatArray,
     switch_ns: int, rest_ns: int | None, speed: FloatArray, max_seam_rad: float,
-    fit: Callable[[], Fit | None],
+    blend_above_rad: float, fit: Callable[[], Fit | None],
 ) -> str:  # fmt: skip
     """Return why a step is too large, also where a ramp would lead over it; '' if it is not.
 
     A chunk shows where the arm would be if it had gone its way since the observation, so it may
     honestly be as much further off as the arm can move in that time. Where it ends a rest its row
     0 may not: that is where the arm has been since it came to rest. A larger step between two
-    motions is let in if a blend takes it up within the limits; the chunk is marked for it.
+    motions is let in if a blend takes it up within the limits; the chunk is marked for it. Between
+    two motions so must every step above ``blend_above_rad``: the limiter would make a sprint of
+    it.
 
     Args:
         running: The chunk.
@@ -40,6 +43,7 @@ def judge_seam(
         rest_ns: Since when the arm rests, None while it follows a plan.
         speed: ``float64[J]`` velocity limits.
         max_seam_rad: Bound without the time since the observation.
+        blend_above_rad: Step that needs no blend.
         fit: Looks for that blend; gives None where none would be tried.
     """
     bound = partial(_beyond, running, names=names, speed=speed, max_seam_rad=max_seam_rad)
@@ -48,11 +52,23 @@ def judge_seam(
         if text := bound(row0, until_ns=rest_ns):
             return text + _REMEDY
     text = bound(step, until_ns=switch_ns)
-    found = fit() if text else None
+    large = '' if text or rest_ns is not None else _large(running, step, names, blend_above_rad)
+    found = fit() if text or large else None
     running.must_blend = found is not None and found.path is not None
+    text = text or (large if found is not None else '')
     if not text or running.must_blend:
         return ''
     return text + (f'No blend fits the limits: {found.text}. ' if found else '') + _REMEDY
+
+
+def _large(running: Running, step: FloatArray, names: tuple[str, ...], bound: float) -> str:
+    """Return which joint steps further than is joined without a blend, '' if none."""
+    sizes = np.where(revolute(len(names)), np.abs(step), 0.0)
+    worst = int(np.argmax(sizes))
+    if sizes[worst] <= bound:
+        return ''
+    return _JUDGED.format(running.chunk.chunk_id, names[worst], step[worst], bound) + (
+        'without a blend. ')
 
 
 def _beyond(running: Running, found: FloatArray, *, until_ns: int, names: tuple[str, ...],
@@ -64,8 +80,5 @@ def _beyond(running: Running, found: FloatArray, *, until_ns: int, names: tuple[
     worst = int(np.argmax(np.where(joints, np.abs(found) - bounds, -np.inf)))
     if abs(found[worst]) <= bounds[worst]:
         return ''
-    return (
-        f'Seam of chunk {running.chunk.chunk_id} at {names[worst]}: got {found[worst]:+.3f} rad, '
-        f'expected at most {bounds[worst]:.3f} rad ({added[worst]:.3f} rad of them for the time '
-        'since its observation). '
-    )
+    return _JUDGED.format(running.chunk.chunk_id, names[worst], found[worst], bounds[worst]) + (
+        f'({added[worst]:.3f} rad of them for the time since its observation). ')

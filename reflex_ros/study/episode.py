@@ -85,6 +85,7 @@ class EpisodeSpec:
             'delay.injected_s': delay_s,
             'safety.max_observation_age_s': max(0.5, 2 * delay_s + 0.15),
             'chunk.blend_above_rad': 10.0,  # compared is each stitcher as it is
+            'safety.catch_up_factor': 1000.0,
             **self.params,
         }
         unknown = sorted(set(chosen) - set(values))

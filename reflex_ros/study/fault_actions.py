@@ -13,7 +13,7 @@ from reflex_ros.core.types import ActionChunk, KvBlock, Plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reflex_ros.core.types import FloatArray, Frame
+    from reflex_ros.core.types import ArmFeedback, FloatArray, Frame
     from reflex_ros.study.fault_rig import FaultRig
 
     Act = Callable[[FaultRig], object]
@@ -206,15 +206,16 @@ def chunks(edit: Edit, *, from_start: bool = False) -> Act:
 
 
 def one_chunk(edit: Edit) -> Act:
-    """Return what edits the next chunk on its way to the bridge."""
+    """Return what edits the next chunk only."""
+    edited: list[int] = []
+
+    def once(chunk: ActionChunk) -> ActionChunk:
+        edited.append(chunk.chunk_id)
+        return edit(chunk) if len(edited) == 1 else chunk
+
     def act(rig: FaultRig) -> None:
-        deliver = rig.run._deliver
-
-        def once(chunk: ActionChunk, _: object) -> None:
-            rig.run._deliver = deliver
-            deliver(edit(chunk))
-
-        _deliver(rig, ActionChunk, once)
+        edited.clear()
+        chunks(once)(rig)
     return act
 
 
@@ -395,6 +396,30 @@ def recover(rig: FaultRig) -> None:
 def instruct(rig: FaultRig) -> None:
     """Give another instruction."""
     rig.instruct('follow the ball')
+
+
+def push_while_it_brakes(rig: FaultRig) -> None:
+    """Hold, let somebody push the arm aside at once, and resume while it brakes and later."""
+    rig.hold()
+    rig.push(0.5, 1.6)
+    for delay_s in (0.1, 0.16, 0.22, 1.5):
+        rig.later(delay_s, rig.resume)
+
+
+def measured_aside(seconds: float) -> Act:
+    """Return what lets the arm be measured 0.3 rad beside its command, chunks being lost."""
+    def act(rig: FaultRig) -> None:
+        _deliver(rig, ActionChunk, lambda chunk, deliver: None, for_s=seconds + 0.2)
+        take = rig.run.bridge._readings.take
+
+        def beside(reading: ArmFeedback) -> ArmFeedback:
+            position = reading.position.copy()
+            position[4] += 0.3
+            return take(replace(reading, position=position))
+
+        rig.run.bridge._readings.take = beside
+        rig.later(seconds, lambda: setattr(rig.run.bridge._readings, 'take', take))
+    return act
 
 
 def push_and_resume(rig: FaultRig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,6 +14,8 @@ from reflex_ros.study import fault_actions as do
 from reflex_ros.study.fault_rig import FAULT_S, FaultRig, RigOptions
 
 SCRIPTS = Path(__file__).parents[2] / 'config' / 'faults'
+CALM = 2.1
+"""rad/s: 1.25 times the 1.64 rad/s of the chunks that swing, and the resolution of the wire."""
 RECOVER_S, RECOVERED_S = 4.0, 9.5
 
 
@@ -53,6 +56,7 @@ class Case:
         trace: Text that the trace of a chunk must have.
         is_moved: Whether somebody else than the commands moves the arm, so that its path says
             nothing about us.
+        fastest: Largest speed of a command from the fault on, rad/s, where the limits allow more.
     """
 
     area: str
@@ -66,6 +70,7 @@ class Case:
     from_start: bool = False
     options: RigOptions = field(default_factory=RigOptions)
     is_moved: bool = False
+    fastest: float = inf
     trace: str = ''
 
     @property
@@ -188,8 +193,9 @@ RING: Mapping[str, Case] = MappingProxyType({
 
 def _message(where: str, outcome: Outcome, act: Callable[[FaultRig], object],
              *causes: str, also: tuple[str, ...] = (), area: str = 'message',
-             options: RigOptions | None = None) -> Case:
-    return Case(area, where, outcome, causes, also, act=act, options=options or RigOptions())
+             options: RigOptions | None = None, fastest: float = inf) -> Case:
+    return Case(area, where, outcome, causes, also, act=act, options=options or RigOptions(),
+                fastest=fastest)
 
 
 _HELD = ('plan_end', 'camera_late', 'denoise_late')
@@ -218,6 +224,9 @@ MESSAGE: Mapping[str, Case] = MappingProxyType({
         'action_chunk, frame 1 s old', Outcome.HOLDS, do.chunks(do.old), 'chunk_rejected'),
     'chunk that jumps at its seam': _message(
         'action_chunk, 1 rad away', Outcome.HOLDS, do.chunks(do.moved(1.0)), 'chunk_rejected'),
+    'one chunk that jumps by 0.3 rad': _message(
+        'action_chunk, below `safety.max_seam_rad`', Outcome.GOES_ON, do.one_chunk(do.moved(0.3)),
+        also=('chunk_rejected',), fastest=CALM),
     'chunk that steps at its seam': Case(
         'message', 'action_chunk, one whose joint 6 is 0.1 rad away', Outcome.GOES_ON,
         act=do.one_chunk(do.moved(0.1, joint=6)), trace='to stay within the limits'),
@@ -278,6 +287,10 @@ OPERATOR: Mapping[str, Case] = MappingProxyType({
     'arm pushed aside while held': Case(
         'operator', 'pushed by 0.4 rad, then resume', Outcome.RECOVERS, ('operator',),
         ('tracking', 'chunk_rejected', *_WAITS), act=do.push_and_resume, is_moved=True),
+    'resume while a pushed arm brakes': Case(
+        'operator', 'pushed by 0.5 rad at the hold, resume at once and later', Outcome.RECOVERS,
+        ('operator',), ('tracking', 'chunk_rejected', *_WAITS), act=do.push_while_it_brakes,
+        is_moved=True),
 })
 
 
@@ -343,6 +356,10 @@ ARM: Mapping[str, Case] = MappingProxyType({
     'gripper sensor fails': _fault('arm', 'gripper_fault', 'gripper_sensor'),
     'joint blocked': _script('arm', Outcome.HOLDS, 'blocked', 'tracking'),
     'overload with lying feedback': _script('arm', Outcome.GOES_ON, 'overload', is_moved=True),
+    'measured aside for 0.16 s': Case(
+        'arm', 'joint 5, 0.3 rad beside its command, and chunks lost for 0.36 s',
+        Outcome.RECOVERS, ('tracking',), ('plan_end', 'transport'), act=do.measured_aside(0.16),
+        fastest=CALM),
     'gripper stuck': _script('arm', Outcome.GOES_ON, 'gripper_stuck'),
     'second commander': _fault('arm', 'second_commander', 'foreign_commander', is_moved=True),
     'wrong limits': _refused('wrong_limits', 'limits_implausible'),

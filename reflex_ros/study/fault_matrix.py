@@ -121,6 +121,9 @@ def _row(name: str, case: Case, rig: Rig) -> Row:
     problems = [*judged.violations, *_ids(rig.bus.tap.recent()), *_causes(case, causes),
                 *unexplained(found), *_traces(case, rig),
                 *_code(case, rig), *_outcome(case, rig, found, from_s)]
+    if judged.max_velocity > case.fastest:
+        problems.append(f'commands went at {judged.max_velocity:.2f} rad/s, expected at most '
+                        f'{case.fastest:g}')
     speed = _speed(rig, from_s)
     if case.is_moving and speed < MOVING:
         problems.append(f'the arm went at {speed:.2f} rad/s when the fault came')

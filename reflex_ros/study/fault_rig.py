@@ -255,11 +255,7 @@ class FaultRig(Records):
 
     def resume(self) -> None:
         """Let the operator resume."""
-        before = self.run.bridge._mover.position
         self.reply(self.run.bridge.resume(self.run.clock.now()))
-        if not np.array_equal(before, self.run.bridge._mover.position):
-            # pushed aside while it held: the stream begins anew where the arm is
-            self._restarts.append(len(self.bus.received.times_ns))
 
     def recover(self, *, arm_supported: bool = False) -> None:
         """Let the operator recover; blocks in virtual time while the ticks go on."""

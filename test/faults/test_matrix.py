@@ -129,6 +129,11 @@ def test_another_cause_code_or_end_is_seen_can_fail(tmp_path):
     assert 'does not move on' in text
 
 
+def test_a_sprint_is_seen_can_fail(tmp_path):
+    assert 'commands went at 1.6' in problems(tmp_path, 'one chunk that jumps by 0.3 rad',
+                                              fastest=1.0)
+
+
 def test_a_tick_that_is_held_for_nothing_is_seen_can_fail():
     assert unexplained([('ramping', 'none'), ('fresh', 'none'), ('held', 'plan_end')]) == []
     assert unexplained([('fresh', 'none'), ('held', 'none'), ('stopped', 'none')]) == [

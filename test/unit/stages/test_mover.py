@@ -58,13 +58,16 @@ def test_the_trace_tells_the_step_between_two_chunks(moving, move, stitch):
 
 
 def test_a_step_is_judged_from_the_motion_and_not_from_a_chunk_that_never_ran(moving, move):
-    assert moving.offer(moving.chunk(start=move(0.3), to=move(0.3))) is None
+    assert moving.offer(moving.chunk(start=move(0.15), to=move(0.15))) is None
     refused = moving.offer(moving.chunk(start=move(0.9), to=move(0.9), at_ns=moving.now.mono_ns))
     assert refused.reason is RejectReason.SEAM and '+0.900 rad' in refused.text
 
 
-def test_an_older_observation_may_lie_further_off_by_what_the_arm_can_move(moving, move):
+def test_an_older_observation_may_lie_further_off_by_what_the_arm_can_move(rig, move):
     """0.5 rad, and the velocity limit of 3 rad/s for the time since the frame."""
+    moving = rig(blend_above_rad=10.0)
+    moving.run_up()
+
     def offer(step, age_ms):
         stamp = moving.now.stamp_ns - age_ms * 1_000_000
         return moving.offer(moving.chunk(
@@ -113,8 +116,8 @@ def test_a_hold_in_between_takes_that_freedom_away(moving, move):
 def test_a_step_is_judged_from_the_waiting_chunk_that_runs_before_it(moving, move):
     moving.tick(1)
     first_ns = moving.next_due_ns + 40_000_000
-    assert moving.offer(moving.chunk(start=move(0.3), to=move(0.3), at_ns=first_ns)) is None
-    late = moving.chunk(start=move(0.6), to=move(0.6), at_ns=first_ns + 100_000_000)
+    assert moving.offer(moving.chunk(start=move(0.15), to=move(0.15), at_ns=first_ns)) is None
+    late = moving.chunk(start=move(0.3), to=move(0.3), at_ns=first_ns + 100_000_000)
     assert moving.offer(late) is None
 
 
