@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,60 @@ def test_a_reader_that_leaves_a_pipe_early_ends_the_command_quietly():
                           check=False, cwd=CONFIG.parent)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b'')
+
+
+def test_output_that_cannot_be_written_is_one_line_and_wrong_output():
+    program = 'import sys; from reflex_ros.cli.main import main; sys.exit(main({}))'
+    for words in ('["params"]', '["--help"]', '["params", "--help"]'):
+        with open('/dev/full', 'w', encoding='utf-8') as full:
+            done = subprocess.run([sys.executable, '-c', program.format(words)], stdout=full,
+                                  stderr=subprocess.PIPE, check=False, cwd=CONFIG.parent)
+        assert done.returncode == 2 and b'No space left on device' in done.stderr
+        assert done.stderr.count(b'\n') == 1, done.stderr
+
+
+def test_any_error_of_the_system_is_one_line_with_the_file(tmp_path, capsys, monkeypatch):
+    def fail(path, **files):
+        raise PermissionError(13, 'Permission denied', str(path))
+
+    monkeypatch.setattr('reflex_ros.report.show.show', fail)
+    assert main(['report', str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f'PermissionError: {tmp_path} Permission denied\n'
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_without_a_traceback(capsys, monkeypatch):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr('importlib.import_module', interrupted)
+    assert main(['report', 'x']) == 130
+    assert capsys.readouterr().err == 'reflex-ros: interrupted\n'
+
+
+def test_ctrl_c_that_a_library_makes_another_error_of_is_still_one(capsys, monkeypatch):
+    def load(name):
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        raise ImportError('numpy.core.multiarray failed to import')
+
+    monkeypatch.setattr('importlib.import_module', load)
+    assert main(['report', 'x']) == 130
+    assert capsys.readouterr().err == 'reflex-ros: interrupted\n'
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_another_error_of_a_library_can_fail(monkeypatch):
+    def load(name):
+        raise ImportError('broken')
+
+    monkeypatch.setattr('importlib.import_module', load)
+    with pytest.raises(ImportError, match='broken'):
+        main(['report', 'x'])
+
+
+def test_the_entry_imports_little_before_ctrl_c_is_heard():
+    program = ('import sys; before = set(sys.modules); import reflex_ros.cli.main; '
+               'print(*sorted(set(sys.modules) - before))')
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True,
+                          check=True, cwd=CONFIG.parent)
+    assert not {'argparse', 'numpy', 'importlib.metadata'} & set(done.stdout.split())
