@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reflex_ros.core.clock import S
-from reflex_ros.core.delay import DelayEstimator
+from reflex_ros.core.delay import MAX_SAMPLE_NS, DelayEstimator
 from reflex_ros.core.interpolate import revolute
-from reflex_ros.core.types import ArmState, Entry, RejectReason
+from reflex_ros.core.types import ArmState, Entry, Mode, RejectReason
 from reflex_ros.stages.accounts import TraceBook
 from reflex_ros.stages.admission import MAX_AHEAD_NS, Admission, judge
 from reflex_ros.stages.follower import Running, make_running
@@ -50,13 +50,17 @@ class Intake:
         self._grippers = ~revolute(len(arm.names))
         self._last_id = self._last_id_ns = self._refused_id = 0
         self.clocks = ClockWatch(now, uses_sim_time=config.uses_sim_time)
+        self._quickest_ns = 0
         self.latency = _estimator(config, config.initial_latency_ns)
         self.delta = _estimator(config, config.initial_delta_ns)
 
     @property
     def age_limit_ns(self) -> int:
         """Return the age at which an observation stops being live, ns."""
-        return self._config.age_limit_ns(self.latency.value_ns)
+        latency_ns = self.latency.value_ns
+        if not self.latency.samples:
+            latency_ns = max(latency_ns, self._quickest_ns)
+        return self._config.age_limit_ns(latency_ns)
 
     def offer(self, chunk: ActionChunk, now: Instant, *, next_due_ns: int,
               epoch: int) -> tuple[ChunkTrace, ...]:
@@ -89,6 +93,8 @@ class Intake:
             reason, text = self._judge_seam(running, next_due_ns)
         if reason is not RejectReason.NONE:
             self._refused_id = chunk.chunk_id
+            if reason is RejectReason.STALE:
+                self._learn_wait(chunk, next_due_ns, now)
             self._ticks.rejected(now.mono_ns, text)
             return (self._traces.rejected(chunk, reason, text, now_ns=now.mono_ns,
                                           stamp_ns=now.stamp_ns),)
@@ -169,9 +175,26 @@ class Intake:
         """
         delta_ns = next_due_ns - self.clocks.offset.to_mono(chunk.observation_stamp_ns)
         self.delta.add(delta_ns)
+        self._learn_latency(chunk, delta_ns, now)
+
+    def _learn_wait(self, chunk: ActionChunk, next_due_ns: int, now: Instant) -> None:
+        """Take L of a chunk that came too late for ``sync``, whose age limit follows from L.
+
+        A policy slower than the L it began with would else never be heard: what is refused would
+        teach nothing, and the limit would stay.
+        """
+        if self._config.mode is Mode.SYNC:
+            delta_ns = next_due_ns - self.clocks.offset.to_mono(chunk.observation_stamp_ns)
+            self._learn_latency(chunk, delta_ns, now)
+
+    def _learn_latency(self, chunk: ActionChunk, delta_ns: int, now: Instant) -> None:
         latency_ns = now.mono_ns - self.clocks.inference_start_ns(chunk)
-        if chunk.inference_start_ns and latency_ns <= delta_ns + MAX_AHEAD_NS:
-            self.latency.add(latency_ns)
+        if not chunk.inference_start_ns or latency_ns > delta_ns + MAX_AHEAD_NS:
+            return
+        self.latency.add(latency_ns)
+        if 0 < latency_ns <= MAX_SAMPLE_NS:
+            # of the warm-up the quickest is nearest to what will be usual
+            self._quickest_ns = min(self._quickest_ns or latency_ns, latency_ns)
 
 
 def _estimator(config: BridgeConfig, initial_ns: int) -> DelayEstimator:
