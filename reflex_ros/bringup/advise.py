@@ -12,16 +12,28 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, cast
 
-from reflex_ros.bringup.advise_figures import Outcome, outcome_of
+from reflex_ros.analysis.budgets import load_budgets
+from reflex_ros.bringup.advise_figures import outcome_of
+from reflex_ros.bringup.advise_rules import (
+    Measured,
+    Option,
+    choose,
+    forbidden,
+    is_rough,
+    options_of,
+    steps_of,
+    tried,
+)
 from reflex_ros.bringup.guided_cost import guided_cost
 from reflex_ros.bringup.replay import replay
 from reflex_ros.bringup.replay_input import ReplaySpec, open_source
+from reflex_ros.bringup.settings import config_file
 from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ConfigError, ReflexError
-from reflex_ros.core.feasible import Choice, Timing, feasible_steps, problems
+from reflex_ros.core.feasible import RUNS_OUT, TOO_OLD
 from reflex_ros.core.stats import quantiles
-from reflex_ros.core.types import Mode, StateSource, Stitch
-from reflex_ros.stages.build import execute_steps_from, state_source_from, switches_from
+from reflex_ros.core.types import Entry, Mode, Stitch
+from reflex_ros.stages.build import switches_from
 from reflex_ros.stages.replay_inject import Injection
 
 if TYPE_CHECKING:
@@ -30,77 +42,8 @@ if TYPE_CHECKING:
     from reflex_ros.core.param_table import Value
     from reflex_ros.stages.replay_inject import Injections
 
-STALL_TIE = 0.001
-"""Stall ratios closer than this are equal; then the faster reaction counts. Reactions less than a
-row apart are equal, since commands come in rows; then the smoother commands count."""
-JERK_TIE = 0.1
-"""Share by which another setting's commands must be smoother to be worth a change."""
 AGE_BOUND_S = 10.0
-LEAST_COST = 0.02
-"""Guidance that adds a smaller share than this cannot be told from noise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What the bag says.
-
-    Attributes:
-        latency_ms, delta_ms: L and Delta of its chunks, as ``core.stats.quantiles``.
-        rows: Rows of a chunk of the policy that may be executed. ``step_ns``: time between them.
-        camera_ms: Median time between observations.
-        denoise_ms: Median duration of the denoise stage.
-        guided: Time of a guided inference over that of a free one; 1 without guidance.
-    """
-
-    latency_ms: dict[str, float]
-    delta_ms: dict[str, float]
-    rows: int
-    step_ns: int
-    camera_ms: float
-    denoise_ms: float = 0.0
-    guided: float = 1.0
-
-    @property
-    def guidance_ms(self) -> float:
-        """What guidance adds to an inference."""
-        added = self.guided - 1.0
-        return added * self.denoise_ms if added > LEAST_COST else 0.0
-
-    def timing(self, max_age_s: float, source: StateSource, *, more_ms: float = 0.0) -> Timing:
-        """Return the delays that a choice must bear: the 95 % quantiles and what it adds."""
-        latency, delta = (round((t['p95'] + more_ms) * MS) for t in
-                          (self.latency_ms, self.delta_ms))
-        return Timing(latency, delta, self.step_ns, round(max_age_s * 1e9),
-                      source is StateSource.MEASURED)
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One setting that may be advised.
-
-    Attributes:
-        name: Words. ``overrides``: parameters that make it.
-        why_not: Why it cannot work, () if it can.
-        more_ms: What it adds to each inference.
-        outcome: Figures of its replay, None if it was not replayed.
-    """
-
-    name: str
-    overrides: Mapping[str, Value]
-    why_not: tuple[str, ...] = ()
-    more_ms: float = 0.0
-    outcome: Outcome | None = None
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether it was replayed and nothing forbids it."""
-        return self.outcome is not None and not self.why_not
-
-    @property
-    def score(self) -> tuple[float, float, float]:
-        """Return stalls, reaction (ms) and jerk (rad/s³)."""
-        assert self.outcome is not None
-        return self.outcome.score
+_BASE = 'as recorded'
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +52,27 @@ class Advice:
 
     Attributes:
         measured: What the bag says. ``recorded``: its own settings, replayed.
-        options: Alternatives. ``best``: the one to use, which may be ``recorded``.
-        mode, stitch: Of the best one. ``execute_steps``: rows that it executes of a chunk.
-        delay_rows: Rows of its delay L. ``overlap_steps``: rows left when the next inference
-            starts. ``entry_row``: row at which a chunk is entered. ``horizon``: rows that a chunk
-            needs. ``replan_hz``: chunks a second.
+        options: Alternatives. ``best``: the one to use, which may be ``recorded``; None if none
+            can work. What follows describes the best one, or the recorded one without it.
+        mode, stitch: How chunks are made and joined. ``request``: what starts an inference.
+        execute_steps: Rows of a chunk that are meant to be executed.
+        delay_rows: Rows of its delay L. ``overlap_steps``: rows left of those when the next
+            inference starts, None where one follows the other without a pause.
+        entry_row: Row at which a chunk is entered. ``horizon``: rows that a chunk needs.
+        replan_hz: Chunks a second in its replay, nan with fewer than two.
         notes: What else is to be known.
     """
 
     measured: Measured
     recorded: Option
     options: tuple[Option, ...]
-    best: Option
+    best: Option | None
     mode: str
     stitch: str
+    request: str
     execute_steps: int
     delay_rows: int
-    overlap_steps: int
+    overlap_steps: int | None
     entry_row: int
     horizon: int
     replan_hz: float
@@ -134,7 +81,7 @@ class Advice:
     @property
     def is_possible(self) -> bool:
         """Whether the arm moves with any of the settings."""
-        return self.best.score[0] <= 1.0
+        return self.best is not None
 
 
 @dataclass(slots=True)
@@ -165,6 +112,11 @@ class _Desk:
         period_ns = round(1e9 / cast('float', done.parameters['control.rate_hz']))
         return replace(option, outcome=outcome_of(done, period_ns))
 
+    def judged(self, option: Option) -> Option:
+        """Return an option with its figures and what they say against it."""
+        done = self.run(option)
+        return tried(done, _last(self).parameters) if done.outcome is not None else done
+
     def _injections(self, more_ms: float) -> Injections:
         """Return what is injected anyway, with each inference so much longer."""
         known = self.spec.injections
@@ -186,22 +138,25 @@ def advise(spec: ReplaySpec, *, said: Callable[[str], None] | None = None) -> Ad
         ConfigError: The bag cannot be replayed, or no chunk of it was executed.
     """
     source, desk = open_source(spec), _Desk(spec, said)
-    base = desk.run(Option('as recorded', {}), source)
-    first = _first(source)
+    base = desk.run(Option(_BASE, {}), source)
     measured = _measure(_last(desk), source, spec)
     if source.values['chunk.mode'] == Mode.SYNC.value:  # its chunks are cut to what is executed
-        probed = desk.run(first)
+        probed = desk.run(_first())
         if probed.outcome is not None:
             measured = replace(measured, rows=_rows(_last(desk), source))
     measured = replace(measured, guided=guided_cost(source))
-    options = [option if option.why_not else desk.run(option)
-               for option in _options(source, measured)]
-    best = choose(base, [base, *(o for o in options if o.is_usable)],
-                  row_ms=measured.step_ns / MS)
-    return _advice(source, measured, base, options, best)
+    base = tried(replace(base, why_not=forbidden(source.values, measured)), source.values)
+    options = [option if option.why_not else desk.judged(option)
+               for option in options_of(source, measured)]
+    seam_deg = _seam_budget()
+    best = choose(base, [o for o in (base, *options) if o.is_usable],
+                  row_ms=measured.step_ns / MS, seam_deg=seam_deg)
+    rough = [o.name for o in options if o is not best and o.is_usable
+             and is_rough(o, base, seam_deg=seam_deg)]
+    return _advice(source, measured, base, options, best, rough)
 
 
-def _first(source: Source) -> Option:
+def _first() -> Option:
     chosen: dict[str, Value] = {'chunk.mode': Mode.REFLEX.value,
                                 'chunk.stitch': Stitch.BLEND.value}
     return Option('chunks as the policy makes them', chosen)
@@ -212,37 +167,35 @@ def _last(desk: _Desk) -> Replayed:
     return desk.last
 
 
+def _seam_budget() -> float:
+    """Return the largest seam of the shipped budgets, deg."""
+    found = {b.figure: b.at_most for b in load_budgets(config_file('budgets.yaml'))}
+    bound = found.get('seam_deg')
+    return float('inf') if bound is None else bound
+
+
 def _advice(source: Source, measured: Measured, base: Option, options: Sequence[Option],
-            best: Option) -> Advice:
-    params = {**source.values, **best.overrides}
+            best: Option | None, rough: Sequence[str]) -> Advice:
+    told = best or base
+    params = {**source.values, **told.overrides}
     switches = switches_from(params)
-    timing = measured.timing(cast('float', params['safety.max_observation_age_s']),
-                             state_source_from(params), more_ms=best.more_ms)
-    steps = _steps(params)
+    timing = measured.timing(params, more_ms=told.more_ms)
+    steps, delay = steps_of(params), timing.delay_rows
     worst = ceil(measured.latency_ms['p99'] * MS / measured.step_ns)
-    is_sync = params['chunk.mode'] == Mode.SYNC.value
-    used = steps + timing.delay_rows if is_sync else max(steps, timing.delay_rows)
+    margin = cast('int', params['chunk.margin_steps'])
+    lead = min(steps, delay + margin if switches.overlap else margin)
+    overlap: dict[str, int | None] = {
+        'settled': 0, 'continuous': None, 'threshold': margin, 'overlap': lead}
+    entry = 0 if switches.entry is Entry.RESTART else timing.entry_row
+    needed = {'settled': steps, 'continuous': entry + worst}
     return Advice(
         measured, base, tuple(options), best, mode=str(params['chunk.mode']),
-        stitch=switches.stitch.value, execute_steps=steps, delay_rows=timing.delay_rows,
-        overlap_steps=0 if is_sync else (
-            timing.delay_rows + cast('int', params['chunk.margin_steps'])),
-        entry_row=timing.entry_row,
-        horizon=steps if is_sync else timing.entry_row + max(steps, worst),
-        replan_hz=1e9 / (used * measured.step_ns),
-        notes=tuple(_notes(measured, timing, steps, options)),
+        stitch=switches.stitch.value, request=switches.request, execute_steps=steps,
+        delay_rows=delay, overlap_steps=overlap[switches.request], entry_row=entry,
+        horizon=needed.get(switches.request, entry + max(steps, worst)),
+        replan_hz=told.outcome.replan_hz if told.outcome is not None else float('nan'),
+        notes=(*_rough_notes(rough), *_notes(measured, params, told, [base, *options])),
     )
-
-
-def choose(base: Option, usable: Sequence[Option], *, row_ms: float) -> Option:
-    """Return the best of options: stalls first, then reaction, then jerk; the base in a tie."""
-    for figure, tie in ((0, STALL_TIE), (1, row_ms)):
-        least = min(option.score[figure] for option in usable)
-        usable = [option for option in usable if option.score[figure] <= least + tie]
-    best = min(usable, key=lambda option: option.score[2])
-    is_tied = any(option is base for option in usable) and (
-        best.score[2] >= (1 - JERK_TIE) * base.score[2])
-    return base if is_tied else best
 
 
 def _measure(done: Replayed, source: Source, spec: ReplaySpec) -> Measured:
@@ -257,6 +210,11 @@ def _measure(done: Replayed, source: Source, spec: ReplaySpec) -> Measured:
     denoise_ms = recorded.summary.stage_ms.get('denoise', {'p50': 0.0})['p50']
     if spec.injections.stages or spec.overrides:
         changed = done.replayed.latency_ms
+        if not changed['n']:
+            raise ConfigError(
+                'bag cannot be judged: got no chunk in a replay with what was injected and '
+                'changed, expected at least one. Inject less.'
+            )
         # the rest of Delta, from exposure to inference, does not change with L
         delta = {name: delta[name] + changed[name] - latency[name] if name != 'n' else delta[name]
                  for name in delta}
@@ -276,76 +234,25 @@ def _rows(done: Replayed, source: Source) -> int:
     return min(rows, cast('int', source.values['chunk.horizon']) or rows)
 
 
-def _options(source: Source, measured: Measured) -> list[Option]:
-    """Return alternatives to the recorded settings, each with why it cannot work."""
-    found = [
-        _option(source, measured, mode, stitch)
-        for mode, stitch in ((Mode.REFLEX, Stitch.BLEND), (Mode.REFLEX, Stitch.RTC),
-                             (Mode.REFLEX, Stitch.REPLACE), (Mode.ASYNC_NAIVE, Stitch.REPLACE),
-                             (Mode.SYNC, Stitch.REPLACE))]
-    quickest = max(1, -(-round(measured.latency_ms['p95'] * MS) // measured.step_ns))
-    fast = _option(source, measured, Mode.REFLEX, Stitch.BLEND, steps=quickest)
-    is_new = not fast.why_not and fast.name not in {option.name for option in found}
-    return [*found, fast] if is_new else found
+def _rough_notes(rough: Sequence[str]) -> list[str]:
+    return [f'{"; ".join(rough)}: too rough to be advised (seam or limits)'] if rough else []
 
 
-def _option(source: Source, measured: Measured, mode: Mode, stitch: Stitch, *,
-            steps: int | None = None) -> Option:
-    """Return an option; where its rows cannot work but others can, with those."""
-    chosen: dict[str, Value] = {'chunk.mode': mode.value, 'chunk.stitch': stitch.value}
-    if steps is not None:
-        chosen['chunk.execute_steps'] = steps
-    params = {**source.values, **chosen}
-    more_ms = measured.guidance_ms if stitch is Stitch.RTC else 0.0
-    timing = measured.timing(cast('float', params['safety.max_observation_age_s']),
-                             switches_from(params).state_source, more_ms=more_ms)
-    choice = Choice(measured.rows, _steps(params), stitch)
-    if mode is Mode.SYNC:
-        return Option(_name(chosen, choice), chosen, _sync_problems(choice, timing))
-    why_not = problems(choice, timing)
-    possible = feasible_steps(choice, timing) if why_not else ()
-    if possible:
-        rows = min(possible, key=lambda rows: (rows < timing.delay_rows, rows))
-        choice, why_not = replace(choice, execute_steps=rows), ()
-        chosen['chunk.execute_steps'] = rows
-    if why_not:
-        why_not = (f'L {timing.latency_ns / MS:.0f} ms = {timing.delay_rows} rows', *why_not)
-    return Option(_name(chosen, choice), chosen, why_not, more_ms)
-
-
-def _sync_problems(choice: Choice, timing: Timing) -> tuple[str, ...]:
-    """Return why a chunk cannot be executed while nothing else is made."""
-    if choice.execute_steps > choice.horizon:
-        return (f'executes {choice.execute_steps} of {choice.horizon} rows',)
-    age_ns = timing.delta_ns + choice.execute_steps * timing.step_ns
-    if age_ns > timing.max_age_ns:
-        return (f'too old: {age_ns / MS:.0f} of {timing.max_age_ns / MS:.0f} ms',)
-    return ()
-
-
-def _steps(params: Mapping[str, Value]) -> int:
-    return execute_steps_from(params, str(params['policy.name']))
-
-
-def _name(chosen: Mapping[str, Value], choice: Choice) -> str:
-    return f'{chosen["chunk.mode"]}, {chosen["chunk.stitch"]}, {choice.execute_steps} rows'
-
-
-def _notes(measured: Measured, timing: Timing, steps: int,
+def _notes(measured: Measured, params: Mapping[str, Value], told: Option,
            options: Sequence[Option]) -> list[str]:
+    timing, steps = measured.timing(params, more_ms=told.more_ms), steps_of(params)
     notes = []
     if measured.guidance_ms:
         notes.append(f'a guided inference took {measured.guided:.2f} times a free one here: rtc '
                      f'was replayed with {measured.guidance_ms:.0f} ms more')
-    overlapping = [o for o in options if o.overrides['chunk.mode'] != Mode.SYNC.value]
-    if overlapping and all(o.why_not for o in overlapping):
-        notes.append(f'nothing that overlaps can work: L is {timing.delay_rows} rows, a chunk has '
-                     f'{measured.rows}; make the policy faster or its chunks longer')
-    replan_ms = max(steps, timing.delay_rows) * measured.step_ns / MS
-    if replan_ms < measured.camera_ms:
+    notes += _hopeless(measured, timing.delay_rows, options)
+    found = told.outcome
+    replan_ms = 1e3 / found.replan_hz if found is not None and found.replan_hz > 0 else None
+    if replan_ms is not None and replan_ms < 0.98 * measured.camera_ms:
         notes.append(f'chunks every {replan_ms:.0f} ms, frames every {measured.camera_ms:.0f} ms: '
                      'chunks are made from frames that were used before')
-    if steps < timing.delay_rows:
+    is_sync = params['chunk.mode'] == Mode.SYNC.value
+    if steps < timing.delay_rows and not is_sync:
         notes.append(f'execute_steps {steps} is below the {timing.delay_rows} rows of the delay: '
                      'the policy, not the setting, decides how often it replans')
     spread = measured.latency_ms['p99'] / max(measured.latency_ms['p50'], 1e-9)
@@ -353,8 +260,34 @@ def _notes(measured: Measured, timing: Timing, steps: int,
         notes.append(f'the slowest 1 % of the inferences takes {spread:.1f} times the median: '
                      'look for what else runs on this machine')
     age_ns = timing.delta_ns + max(steps, timing.delay_rows) * timing.step_ns
-    if age_ns > timing.max_age_ns:
-        need_s = min(AGE_BOUND_S, ceil(age_ns / 5e7) * 0.05)
-        notes.append(f'observations get {age_ns / MS:.0f} ms old: set '
-                     f'safety.max_observation_age_s to {need_s:.2f}, or replan sooner')
+    if age_ns > timing.max_age_ns and not is_sync:
+        notes.append(f'observations get {age_ns / MS:.0f} ms old: {_older(age_ns)}')
     return notes
+
+
+def _older(age_ns: float) -> str:
+    """Return how to live with observations of an age."""
+    need_s = ceil(age_ns / 5e7) * 0.05
+    if need_s > AGE_BOUND_S:
+        return 'make the policy faster'
+    return f'set safety.max_observation_age_s to {need_s:.2f}, or make the policy faster'
+
+
+def _hopeless(measured: Measured, delay_rows: int, options: Sequence[Option]) -> list[str]:
+    """Return why nothing that overlaps can work, and what would change that."""
+    overlapping = [o for o in options if o.overrides.get('chunk.mode', '') != Mode.SYNC.value
+                   and o.name != _BASE]
+    if not overlapping or any(o.is_usable for o in overlapping):
+        return []
+    reasons = [why for option in overlapping for why in option.why_not]
+    advice = ['make the policy faster']
+    if any(why.startswith(RUNS_OUT) for why in reasons):
+        advice.append('make its chunks longer')
+    if any(why.startswith(TOO_OLD) for why in reasons):
+        advice.append('raise safety.max_observation_age_s')
+    kinds = [text for start, text in (
+        (RUNS_OUT, f'chunks of {measured.rows} rows run out'),
+        (TOO_OLD, 'observations get too old')) if any(why.startswith(start) for why in reasons)]
+    why = ' and '.join(kinds) or 'its replays say so'
+    return [f'nothing that overlaps can work: L is {delay_rows} rows, {why}; '
+            f'{" or ".join(advice)}']

@@ -73,7 +73,8 @@ class Outcome:
     Attributes:
         stall_ratio: Of the ledger. ``reaction_ms``: newest frame to first command, 95 %.
         seam_deg: Step between plans at a chunk change before stitching, 95 %.
-        smooth: Of the commands. ``chunks``: executed ones.
+        smooth: Of the commands. ``chunks``: executed ones; ``rejected``: the others that came.
+        replan_hz: Chunks a second between the first command of the first and of the last one.
     """
 
     stall_ratio: float
@@ -81,6 +82,8 @@ class Outcome:
     seam_deg: float
     smooth: Smoothness
     chunks: int
+    rejected: int = 0
+    replan_hz: float = nan
 
     @property
     def score(self) -> tuple[float, float, float]:
@@ -95,4 +98,12 @@ def outcome_of(done: Replayed, period_ns: int) -> Outcome:
     return Outcome(
         after.summary.stall_ratio, after.summary.observation_to_command['p95'],
         degrees(after.seam_rad['p95']), smoothness(done.log.ticks, period_ns),
-        after.summary.fates['executed'])
+        after.summary.fates['executed'], after.summary.fates['rejected'],
+        _replan_hz([t.first_command_stamp_ns for t in done.log.traces]))
+
+
+def _replan_hz(stamps_ns: Sequence[int]) -> float:
+    entered = sorted(stamp for stamp in stamps_ns if stamp)
+    if len(entered) < 2 or entered[0] == entered[-1]:
+        return nan
+    return (len(entered) - 1) * 1e9 / (entered[-1] - entered[0])

@@ -11,7 +11,7 @@ from reflex_ros.core.clock import MS
 if TYPE_CHECKING:
     from reflex_ros.bringup.advise import Advice, Option
 
-SCHEMA = 2
+SCHEMA = 3
 _FORMS = ('{:.2%}', '{:.0f} ms', '{:.2f}', '{:.0f}', '{:.1f}', '{:.1%}', '{:.0f}')
 _WIDTHS = (9, 11, 9, 10, 10, 9, 8)
 _HEADS = (('stalls', ''), ('frame to', 'command'), ('seam', 'deg'), ('jerk', 'rad/s3'),
@@ -31,11 +31,13 @@ def as_json(advice: Advice) -> dict[str, Any]:
         'latency_ms': measured.latency_ms, 'delta_ms': measured.delta_ms,
         'rows': measured.rows, 'step_ms': measured.step_ns / MS, 'camera_ms': measured.camera_ms,
         'guided_cost': round(measured.guided, 3), 'recorded': row(advice.recorded),
-        'options': [row(option) for option in advice.options], 'best': row(advice.best),
-        'mode': advice.mode, 'stitch': advice.stitch, 'execute_steps': advice.execute_steps,
+        'options': [row(option) for option in advice.options],
+        'best': None if advice.best is None else row(advice.best), 'mode': advice.mode,
+        'request': advice.request, 'stitch': advice.stitch, 'execute_steps': advice.execute_steps,
         'delay_rows': advice.delay_rows, 'overlap_steps': advice.overlap_steps,
         'entry_row': advice.entry_row, 'horizon': advice.horizon,
-        'replan_hz': round(advice.replan_hz, 3), 'notes': list(advice.notes),
+        'replan_hz': None if isnan(advice.replan_hz) else round(advice.replan_hz, 3),
+        'notes': list(advice.notes),
     }
 
 
@@ -69,47 +71,66 @@ def format_advice(advice: Advice) -> list[str]:
     return [*lines, *(f'note: {note}' for note in advice.notes)]
 
 
-def _row(option: Option, best: Option) -> str:
+def _row(option: Option, best: Option | None) -> str:
     cells: Sequence[str] = ['-' if value is None else text.format(value) for value, text in zip(
         figures(option).values(), _FORMS, strict=True)]
     line = f'  {option.name:<29}' + ''.join(
         cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
-    return line + ('  <- use this' if option is best and best.score[0] <= 1.0 else '')
+    return line + ('  <- use this' if option is best else '')
 
 
 def _verdict(advice: Advice) -> list[str]:
     """Return mode, stitcher, overlap, horizon and rate, each with what it follows from."""
     best, m = advice.best, advice.measured
-    if not advice.is_possible:
-        return ['nothing fits: with none of these settings did the arm follow a plan']
+    if best is None:
+        return ['nothing fits: none of these settings can work here']
     flags = ' '.join(f'-p {name}:={value}' for name, value in best.overrides.items())
     head = f'use {best.name}: {flags}'
     if best is advice.recorded:
-        head = ('keep the recorded settings: none had fewer stalls, was a row faster or a tenth '
-                'smoother')
+        head = f'keep the recorded settings: {_why_keep(advice)}'
+    rate = 'fewer than two chunks' if isnan(advice.replan_hz) else (
+        f'{advice.replan_hz:.1f} chunks a second')
     return [
-        head, *_changes(advice),
+        head, *_changes(advice, best),
         f'  mode      {advice.mode}',
         f'  stitcher  {advice.stitch}',
         f'  overlap   {_overlap(advice)}',
-        f'  horizon   executes {advice.execute_steps} of {m.rows} rows; a chunk is entered at row '
-        f'{advice.entry_row} and needs {advice.horizon}',
-        f'  rate      {advice.replan_hz:.1f} chunks a second, rows at {1e9 / m.step_ns:g} Hz, '
+        f'  horizon   {_horizon(advice)}',
+        f'  rate      {rate}, rows at {1e9 / m.step_ns:g} Hz, '
         f'frames at {1e3 / m.camera_ms if m.camera_ms else 0:.3g} Hz',
     ]
 
 
+def _why_keep(advice: Advice) -> str:
+    if not any(option.is_usable for option in advice.options):
+        return 'nothing else can work here'
+    return 'none that may be advised had fewer stalls, was a row faster or a tenth smoother'
+
+
 def _overlap(advice: Advice) -> str:
-    if not advice.overlap_steps:
+    if advice.request == 'settled':
         return 'none: an inference starts when the arm has come to rest'
+    if advice.request == 'continuous':
+        return 'whole: an inference starts as soon as the one before has ended'
+    if advice.request == 'threshold':
+        return f'an inference starts when {advice.overlap_steps} rows of the plan are left'
     return (f'start the next inference {advice.overlap_steps} rows before the end: L is '
             f'{advice.delay_rows} rows')
 
 
-def _changes(advice: Advice) -> list[str]:
+def _horizon(advice: Advice) -> str:
+    rows = f'a chunk is entered at row {advice.entry_row} and needs {advice.horizon}'
+    if advice.request == 'continuous':
+        used = '' if isnan(advice.replan_hz) else (
+            f', after {1e9 / advice.replan_hz / advice.measured.step_ns:.1f} on average')
+        return f'executes what comes before the next chunk{used}; {rows}'
+    return f'executes {advice.execute_steps} of {advice.measured.rows} rows; {rows}'
+
+
+def _changes(advice: Advice, best: Option) -> list[str]:
     """Return what the advice would have changed in this run."""
-    before, after = figures(advice.recorded), figures(advice.best)
-    if advice.best is advice.recorded:
+    before, after = figures(advice.recorded), figures(best)
+    if best is advice.recorded:
         return []
     names = dict(zip(before, (' '.join(part for part in head if part) for head in _HEADS),
                      strict=True))
@@ -123,5 +144,5 @@ def _changes(advice: Advice) -> list[str]:
 def _infeasible(advice: Advice) -> list[str]:
     """Return every setting that cannot work here, with the numbers that forbid it."""
     lines = [f'  {option.name}: {"; ".join(option.why_not)}'
-             for option in advice.options if option.why_not]
+             for option in (advice.recorded, *advice.options) if option.why_not]
     return ['cannot work here:', *lines] if lines else []

@@ -2,6 +2,7 @@
 
 Its measured delays say what can work; what can is replayed on a virtual clock, so that each figure
 is one of the same run. Cameras do not answer to commands: success of a task is not judged.
+If none of the settings can work, the exit code is 5.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from reflex_ros.core.errors import EXIT_DONE
+from reflex_ros.core.errors import EXIT_BUDGET, EXIT_DONE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,11 +43,12 @@ def run(options: argparse.Namespace) -> int:
         ReplaySpec(options.bag, overrides=overrides, injections=parse_injections(options.inject),
                    params_file=options.params_file),
         said=lambda name: print(f'replaying {name}', file=sys.stderr))
+    code = EXIT_DONE if advice.is_possible else EXIT_BUDGET
     text = json.dumps(as_json(advice), indent=1) + '\n'
     if options.json == '-':
         sys.stdout.write(text)
-        return EXIT_DONE
+        return code
     if options.json:
         write_text(Path(options.json), text)
     print('\n'.join(format_advice(advice)))
-    return EXIT_DONE
+    return code

@@ -14,6 +14,9 @@ from reflex_ros.core.clock import MS
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.types import Stitch
 
+RUNS_OUT, TOO_OLD, RTC = 'runs out', 'too old', 'rtc'
+"""How reasons against a choice begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -78,9 +81,9 @@ def problems(choice: Choice, timing: Timing) -> tuple[str, ...]:
     age_ns = timing.delta_ns + used * timing.step_ns
     found = []
     if last > choice.horizon:
-        found.append(f'runs out: row {last} of {choice.horizon} is needed')
+        found.append(f'{RUNS_OUT}: row {last} of {choice.horizon} is needed')
     if age_ns > timing.max_age_ns:
-        found.append(f'too old: {age_ns / MS:.0f} of {timing.max_age_ns / MS:.0f} ms')
+        found.append(f'{TOO_OLD}: {age_ns / MS:.0f} of {timing.max_age_ns / MS:.0f} ms')
     if choice.stitch is Stitch.RTC:
         found += _rtc_problems(choice, delay)
     return tuple(found)
@@ -90,9 +93,9 @@ def _rtc_problems(choice: Choice, delay: int) -> list[str]:
     """Return what guided inpainting asks for beyond: ``d <= s <= H - d``."""
     found = []
     if choice.execute_steps < delay:
-        found.append(f'rtc executes fewer rows than the {delay} of the delay')
+        found.append(f'{RTC} executes fewer rows than the {delay} of the delay')
     if choice.execute_steps > choice.horizon - delay:
-        found.append(f'rtc leaves {choice.horizon - choice.execute_steps} rows for a delay of '
+        found.append(f'{RTC} leaves {choice.horizon - choice.execute_steps} rows for a delay of '
                      f'{delay}')
     return found
 

@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 
 from reflex_ros.bag.encode import write_run
-from reflex_ros.bringup.advise import Measured, Option, _Desk, _option, choose
+from reflex_ros.bringup.advise import _Desk
 from reflex_ros.bringup.advise_figures import Outcome, Smoothness, smoothness
+from reflex_ros.bringup.advise_rules import (
+    Measured,
+    Option,
+    choose,
+    forbidden,
+    option_of,
+    tried,
+)
 from reflex_ros.bringup.replay_input import ReplaySpec, open_source
 from reflex_ros.cli.main import main
 from reflex_ros.core.stats import quantiles
@@ -31,14 +39,55 @@ BASE = option('base', 0.05, 150.0, 0.10)
 
 @pytest.mark.parametrize(('others', 'best'), [
     ([option('live', 0.0, 300.0, 0.5)], 'live'),
-    ([option('fast', 0.05, 110.0, 0.5)], 'fast'),
+    ([option('fast', 0.05, 110.0, 0.15)], 'fast'),
     ([option('smooth', 0.05, 165.0, 0.05)], 'smooth'),
     ([option('same', 0.0502, 155.0, 0.095)], 'base'),
     ([option('worse', 0.2, 100.0, 0.01)], 'base'),
     ([option('unknown', float('nan'), 1.0, 0.0)], 'base'),
 ])
 def test_the_first_figure_that_differs_decides(others, best):
-    assert choose(BASE, [BASE, *others], row_ms=20.0).name == best
+    assert choose(BASE, [BASE, *others], row_ms=20.0, seam_deg=8.0).name == best
+
+
+def rough(**changed):
+    found = {'jerk_rad_s3': 0.1, 'acceleration_rad_s2': 1.0, 'limited_share': 0.0, 'seam': 1.0,
+             **changed}
+    seam = found.pop('seam')
+    return Option('fast', {}, outcome=Outcome(0.05, 110.0, seam, Smoothness(**found), 9))
+
+
+@pytest.mark.parametrize(('changed', 'best'), [
+    ({}, 'fast'), ({'limited_share': 0.496}, 'base'), ({'seam': 17.0}, 'base'),
+    ({'jerk_rad_s3': 0.3}, 'base'),
+])
+def test_a_faster_reaction_is_not_bought_with_rough_commands(changed, best):
+    chosen = choose(BASE, [BASE, rough(**changed)], row_ms=20.0, seam_deg=8.0)
+    assert chosen.name == best
+
+
+def test_a_setting_that_cannot_work_is_none_to_keep():
+    assert choose(BASE, [], row_ms=20.0, seam_deg=8.0) is None
+    assert not replace(BASE, why_not=('too old',)).is_usable
+
+
+@pytest.mark.parametrize(('stalls', 'rules', 'mode', 'is_usable'), [
+    (0.897, (), 'reflex', False), (0.897, (), 'sync', True), (0.0, ('too old',), 'reflex', True),
+    (0.3, ('too old',), 'reflex', False), (float('nan'), (), 'reflex', False),
+])
+def test_a_replay_may_refute_the_rules_and_itself_forbid(stalls, rules, mode, is_usable):
+    known = replace(option('x', stalls, 100.0, 1.0), why_not=rules)
+    assert tried(known, {'chunk.mode': mode}).is_usable == is_usable
+
+
+@pytest.mark.parametrize(('mode', 'delta_ms', 'is_refused'), [
+    ('sync', 489.0, False), ('sync', 700.0, True), ('reflex', 489.0, True),
+])
+def test_the_age_limit_is_that_of_the_bridge(moving, mode, delta_ms, is_refused):
+    source = open_source(ReplaySpec(moving, overrides={'policy.name': 'oracle'}))
+    slow = replace(MEASURED, latency_ms={**TIMES, 'p95': 431.0}, rows=50,
+                   delta_ms={**TIMES, 'p95': delta_ms})
+    why_not = forbidden({**source.values, 'chunk.mode': mode}, slow)
+    assert any(why.startswith('too old') for why in why_not) == is_refused
 
 
 def bag_of(folder, **spec):
@@ -73,8 +122,10 @@ def advised(tmp_path, capsys):
     """Return the function that gives the advice for a bag, and what was printed."""
     def ask(bag, *options):
         out = tmp_path / 'advice.json'
-        assert main(['advise', str(bag), '--policy', 'oracle', '--json', str(out), *options]) == 0
-        return json.loads(out.read_text(encoding='utf-8')), capsys.readouterr().out
+        code = main(['advise', str(bag), '--policy', 'oracle', '--json', str(out), *options])
+        advice = json.loads(out.read_text(encoding='utf-8'))
+        assert code == (0 if advice['is_possible'] else 5)
+        return advice, capsys.readouterr().out
 
     return ask
 
@@ -114,11 +165,13 @@ def test_big_seams_can_fail(resting, advised):
 
 def test_a_delay_beyond_the_chunk_is_infeasible_with_its_numbers(moving, advised):
     advice, said = advised(moving, '-p', 'chunk.horizon:=8', '--inject', 'denoise=400ms')
-    assert not advice['is_possible'] and 'nothing fits' in said and '<- use this' not in said
+    assert advice['recorded']['why_not'] and 'keep the recorded' not in said
+    assert advice['mode'] == 'sync' and advice['entry_row'] == advice['overlap_steps'] == 0
+    assert 1.0 < advice['replan_hz'] < 2.4, 'that of the replay: 0.4 s of L and 0.1 s of rows'
     for stitch in ('blend', 'replace'):
         why = by_stitch(advice, 'reflex', stitch)['why_not']
         assert why[0] == 'L 400 ms = 20 rows' and 'runs out: row 20 of 8 is needed' in why
-    assert 'L is 20 rows, a chunk has 8' in said
+    assert 'L is 20 rows, chunks of 8 rows run out' in said and 'its chunks longer' in said
 
 
 def test_a_delay_beyond_the_chunk_can_fail(moving, advised):
@@ -136,11 +189,11 @@ MEASURED = Measured(TIMES, {**TIMES, 'p95': 95.0}, rows=12, step_ns=20_000_000, 
 
 def test_guidance_that_costs_too_much_is_infeasible(moving):
     source = open_source(ReplaySpec(moving, overrides={'policy.name': 'oracle'}))
-    free, dear = (_option(source, replace(MEASURED, guided=cost), Mode.REFLEX, Stitch.RTC)
+    free, dear = (option_of(source, replace(MEASURED, guided=cost), Mode.REFLEX, Stitch.RTC)
                   for cost in (1.0, 6.0))
     assert (free.more_ms, free.why_not) == (0.0, ())
     assert dear.more_ms == 250.0 and dear.why_not[0] == 'L 310 ms = 16 rows'
-    assert not _option(source, replace(MEASURED, guided=6.0), Mode.REFLEX, Stitch.BLEND).why_not
+    assert not option_of(source, replace(MEASURED, guided=6.0), Mode.REFLEX, Stitch.BLEND).why_not
 
 
 def test_what_guidance_costs_is_added_to_the_replay():
