@@ -151,7 +151,7 @@ def advise(spec: ReplaySpec, *, said: Callable[[str], None] | None = None) -> Ad
     seam_deg = _seam_budget()
     best = choose(base, [o for o in (base, *options) if o.is_usable],
                   row_ms=measured.step_ns / MS, seam_deg=seam_deg)
-    rough = [o.name for o in options if o is not best and o.is_usable
+    rough = [o.name for o in options if best not in (o, None) and o.is_usable
              and is_rough(o, base, seam_deg=seam_deg)]
     return _advice(source, measured, base, options, best, rough)
 

@@ -29,6 +29,8 @@ shipped budgets bounds the seam."""
 REFUTED = 0.02
 """Fewer stalls than this in a replay refute the rules, which go by the slowest 5 %: it is what the
 shipped budgets allow."""
+SMOOTH_COST = 0.02
+"""So many more stalls a smooth setting may have than the best one; then stalls count more."""
 ROUGHER = 2.0
 """A faster reaction is not bought with so many times the jerk of the recorded settings."""
 LEAST_COST = 0.02
@@ -191,7 +193,7 @@ def choose(base: Option, usable: Sequence[Option], *, row_ms: float,
            seam_deg: float) -> Option | None:
     """Return the best of options: stalls first, then reaction, then jerk; the base in a tie.
 
-    Rough ones are no choice while a smooth one does not wait for every chunk.
+    Rough ones are no choice while a smooth one stalls hardly more.
 
     Args:
         base: The recorded settings. ``usable``: what may be advised, the base too if it works.
@@ -201,10 +203,11 @@ def choose(base: Option, usable: Sequence[Option], *, row_ms: float,
         One of them, None if there is none.
     """
     smooth = [option for option in usable if not is_rough(option, base, seam_deg=seam_deg)]
-    if any(option.score[0] <= MOST_STALLS for option in smooth):
-        usable = smooth
     if not usable:
         return None
+    least = min(option.score[0] for option in usable)
+    if any(option.score[0] <= least + SMOOTH_COST for option in smooth):
+        usable = smooth
     for figure, tie in ((0, STALL_TIE), (1, row_ms)):
         least = min(option.score[figure] for option in usable)
         usable = [option for option in usable if option.score[figure] <= least + tie]
