@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from reflex_ros.core.clock import MS
 
 if TYPE_CHECKING:
-    from reflex_ros.bringup.advise import Advice, Option
+    from reflex_ros.bringup.advise import Advice
+    from reflex_ros.bringup.advise_rules import Option
 
 SCHEMA = 3
 _FORMS = ('{:.2%}', '{:.0f} ms', '{:.2f}', '{:.0f}', '{:.1f}', '{:.1%}', '{:.0f}')
