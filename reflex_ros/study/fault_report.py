@@ -16,8 +16,11 @@ SCHEMA = 1
 RESULT = Path('results') / 'faults' / 'matrix.json'
 SOCKET = Path('results') / 'faults' / 'socket.json'
 KILLS = Path('results') / 'faults' / 'kills.json'
+KILLED = ('simulator', 'controller_bridge', 'vision_encoder', 'policy', 'recorder')
+"""Processes that are killed, the slowest first."""
 KILL_HEAD = ('process', 'kills', 'ticks accounted for', 'gap records', 'frames judged',
-             'max rad/s', 'moved, rad', 'of it braking', 'held ticks by cause', 'problems')
+             'max rad/s', 'moved, rad', 'of it braking', 'held ticks by cause', 'recovered',
+             'started again', 'problems', 'min')
 HEAD = ('fault', 'put in at', 'at rad/s', 'the arm', 'max rad/s', 'max rad/s²', 'moved, rad',
         'cause', 'code', 'ends', 'socket: max rad/s', 'max rad/s²', 'moved, rad', 'cause, code')
 
@@ -86,12 +89,18 @@ def write_socket(rows: Sequence[Row], path: Path, *, revision: Revision,
 def write_kills(found: Sequence[Mapping[str, Any]], path: Path, *, kills: int,
                 revision: Revision, machine: Mapping[str, object], wall_s: float,
                 jobs: int) -> None:
-    """Write what came of so many kills of each process, beside the runs of other numbers."""
+    """Write what came of so many kills of each process, beside the runs of other numbers.
+
+    Processes that were not killed this time keep their rows, if those are of as many kills.
+    """
     runs = json.loads(path.read_text(encoding='utf-8'))['runs'] if path.is_file() else {}
+    now = {'utc': datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ'), 'sha': revision.sha,
+           'dirty': revision.is_dirty}
+    rows = {row['victim']: row for row in runs.get(str(kills), {}).get('rows', ())}
+    rows |= {row['victim']: {**row, **now} for row in found}
     runs[str(kills)] = {
-        'utc': datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ'), 'sha': revision.sha,
-        'dirty': revision.is_dirty, 'machine': machine, 'config': {'side_by_side': jobs},
-        'wall_s': round(wall_s, 1), 'rows': list(found)}
+        'machine': machine, 'config': {'side_by_side': jobs}, 'wall_s': round(wall_s, 1),
+        'rows': list(rows.values())}
     data = {'schema': SCHEMA, 'bench': 'kills', 'tag': 'simulated', 'runs': runs}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
@@ -105,9 +114,12 @@ def kill_lines(root: Path) -> list[str]:
     most = max(runs, key=int)
     run, machine = runs[most], runs[most]['machine']
     side = run['config']['side_by_side']
-    head = (f'{most} kills of each process, {side} stages side by side in '
-            f'{run["wall_s"] / 60:.0f} min on {machine["cpu"]}, {machine["cores"]} cores. Tag '
-            f'`simulated`. Source: `{KILLS.as_posix()}`, commit `{run["sha"][:7]}`.')
+    commits = ', '.join(dict.fromkeys(f'`{row["sha"][:7]}`' for row in run['rows']))
+    head = (f'{most} kills of each process, {side} stages side by side on {machine["cpu"]}, '
+            f'{machine["cores"]} cores. Tag `simulated`. Source: `{KILLS.as_posix()}`, commit '
+            f'{commits}.')
+    missing = [name for name in KILLED if name not in {row['victim'] for row in run['rows']}]
+    head += f' Not run: {_words(missing)}.' if missing else ''
     lines = [KILL_HEAD, ['---'] * len(KILL_HEAD), *map(_kill_cells, run['rows'])]
     return [head, '', *('| ' + ' | '.join(line) + ' |' for line in lines)]
 
@@ -117,7 +129,8 @@ def _kill_cells(row: Mapping[str, Any]) -> list[str]:
     return [row['victim'], str(row['kills']), str(row.get('ticks', '')), str(row.get('gaps', '')),
             str(row.get('frames', '')), f'{row.get("max_velocity", 0.0):.2f}',
             f'{row.get("moved", 0.0):.3f}', f'{row.get("braked", 0.0):.3f}', causes,
-            str(len(row['problems']))]
+            str(len(row.get('recoveries', ()))), str(row.get('again', 0)),
+            str(len(row['problems'])), f'{row.get("seconds", 0.0) / 60:.0f}']
 
 
 def read_matrix(path: Path) -> list[Mapping[str, Any]]:

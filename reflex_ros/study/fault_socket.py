@@ -31,7 +31,7 @@ from reflex_ros.study.fault_report import SOCKET, Row, write_socket
 from reflex_ros.study.fault_socket_rig import PRIORITY, SocketRig
 from reflex_ros.study.results import read_revision
 
-SIDE_BY_SIDE = 5
+SIDE_BY_SIDE = 4
 LATE_MS, WOKE_MS = 15.0, 60.0
 MOST_RUNS = 5
 LATE = 'tick_late'

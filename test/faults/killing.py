@@ -34,10 +34,11 @@ from reflex_ros.study.fault_judge import QUANTUM, judge
 from reflex_ros.study.fault_matrix import ALLOWED
 
 PERIOD_S = 0.02
-ANOTHER_S = 1.0
+ANOTHER_S, SILENCE_S = 1.0, 0.3
 IN_FLIGHT_NS = 100_000_000
 """A frame that was sent before the death may be read so much later."""
 MOTION = frozenset({0x151, 0x155, 0x156, 0x157, 0x159, 0x471})
+JOINT_IDS = (0x155, 0x156, 0x157)
 RESOLUTION_RAD = 1e-4
 RESTED = 15
 """So many held ticks with one command are a rest."""
@@ -130,7 +131,9 @@ class Found:
         kills: How many. ticks: Due while the stage ran, each in exactly one record.
         gaps: Records of a bridge's absence. frames: That reached the arm.
         max_velocity: Of the commands, rad/s.
-        moved: Largest way of the commands from a kill to the rest after it, rad.
+        moved: Largest way of the commands from a kill to the rest after it, rad; of a bridge, from
+            the last command that arrived to the pose that the next one holds.
+        again: Processes that nobody could reach after their start and that were started again.
         braked: Of it from the first tick without a live chunk on.
         causes: Of the held ticks after kills, how many of each.
         recoveries: What the diagnostics said where an arm had to be recovered that nobody broke.
@@ -146,6 +149,7 @@ class Found:
     moved: float = 0.0
     braked: float = 0.0
     causes: dict = field(default_factory=dict)
+    again: int = 0
     recoveries: list = field(default_factory=list)
     problems: list = field(default_factory=list)
     seconds: float = 0.0
@@ -206,7 +210,6 @@ def kill_recorder(stage, found):
 def kill_bridge(stage, found):
     """Nothing is sent any more; the next one holds what it measures and waits for a resume."""
     stage.strike('controller_bridge')
-    last = stage.ticks()['command'][-1]
     killed_ns = CLOCK.mono_ns()
     stage.spin(seconds=0.5)
     started_ns = CLOCK.mono_ns()
@@ -219,8 +222,6 @@ def kill_bridge(stage, found):
         found.problems.append('a new bridge moved without a resume')
     if not (len(held) or stage.is_faulted):
         found.problems.append('a new bridge does not hold the arm')
-    if np.isfinite(last).all() and len(held):
-        found.moved = max(found.moved, float(np.abs(held[0] - last)[:6].max()))
     stage.pauses.append((killed_ns, started_ns))
     stage.resume()
     stage.tracks('after a resume')
@@ -268,6 +269,26 @@ def judge_pauses(found, frames, pauses):
             found.problems.append('a command arrived after the death of the bridge')
 
 
+def judge_handover(found, frames):
+    """The next bridge must find the arm where the last frames of the dead one sent it.
+
+    A command is three frames: a death between them leaves some joints a tick ahead of others.
+    """
+    angles, before, last_s = np.full(6, np.nan), None, np.inf
+    for record in frames:
+        if record['can_id'] not in JOINT_IDS:
+            continue
+        at_s = int(record['mono_ns']) * 1e-9
+        if at_s - last_s > SILENCE_S:
+            before = angles.copy()
+        joint, last_s = 2 * JOINT_IDS.index(record['can_id']), at_s
+        mdeg = np.ascontiguousarray(record['data']).view('>i4')
+        angles[joint:joint + 2] = np.radians(mdeg / 1e3)
+        if before is not None and joint == 4:
+            found.moved = max(found.moved, float(np.nanmax(np.abs(angles - before))))
+            before = None
+
+
 def run(victim, kills, folder, seed, tell=print):
     """Kill one process so often; return what came of it."""
     from reflex_ros.bringup.environment import free_tcp_port
@@ -293,6 +314,9 @@ def run(victim, kills, folder, seed, tell=print):
     frames = stage.frames()
     judge_tap(found, frames)
     judge_pauses(found, frames, stage.pauses)
+    if victim == 'controller_bridge':
+        judge_handover(found, frames)
+    found.again = stage.again
     found.ticks, found.gaps, problems = account(stage.folder / 'ledger.bin')
     found.problems += problems
     if found.gaps != (found.kills if victim == 'controller_bridge' else 0):
