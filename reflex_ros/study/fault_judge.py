@@ -86,9 +86,12 @@ def _by_frames(times_s: FloatArray, commands: FloatArray, measured: FloatArray |
                limits: JointLimits, period_s: float, restarts: Sequence[int],
                from_s: float) -> Judgement:
     """Judge what arrived of each frame; the other joints are taken to stand still."""
-    found = []
+    found, halves = [], []
     for frame in FRAMES:
-        here = ~np.isnan(commands[:, frame]).any(axis=1)
+        lacks = np.isnan(commands[:, frame])
+        here = ~lacks.any(axis=1)
+        halves += [f'command {row}, a joint of a frame that arrived: nan is out of range'
+                   for row in np.flatnonzero(lacks.any(axis=1) & ~lacks.all(axis=1))[:3]]
         own = np.tile((limits.lower + limits.upper) / 2, (int(here.sum()), 1))
         own[:, frame] = commands[here, frame]
         seen = None if measured is None else own.copy()
@@ -99,7 +102,7 @@ def _by_frames(times_s: FloatArray, commands: FloatArray, measured: FloatArray |
     return Judgement(
         len(times_s), *(max(getattr(one, name) for one in found) for name in (
             'max_velocity', 'max_acceleration', 'max_jerk')),
-        tuple(text for one in found for text in one.violations))
+        (*halves, *(text for one in found for text in one.violations)))
 
 
 def gap_s(period_s: float) -> float:

@@ -84,7 +84,7 @@ def test_a_missing_limiter_is_seen_can_fail(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Limiter, 'step', unlimited)
     text = problems(tmp_path, 'chunk that jumps inside')
-    assert 'velocity' in text and 'acceleration' in text and 'jerk' in text
+    assert 'acceleration' in text and 'jerk' in text
 
 
 @pytest.mark.parametrize('name', ['two ticks skipped', 'ten ticks skipped'])

@@ -111,7 +111,9 @@ def test_a_full_terminal_can_fail(case):
 
 def start(code, **kwargs):
     return subprocess.Popen(
-        [sys.executable, '-c', f'from reflex_ros.ros.output import guard_output\n{code}'],
+        [sys.executable, '-c', 'import signal\n'
+         'signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored behind `&`\n'
+         f'from reflex_ros.ros.output import guard_output\n{code}'],
         **{'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT, **kwargs})
 
 
@@ -247,8 +249,12 @@ def test_what_nobody_reads_is_dropped_whole_and_told(pipe):
     sink.end()
     assert not sink.join(0.05)
     said = b''
-    while not sink.join(0.0) or select.select([read], [], [], 0.0)[0]:
-        said += os.read(read, 65536)
+    while True:
+        is_over = sink.join(0.0)  # before the look: what it wrote last is still to be read
+        if select.select([read], [], [], 0.05)[0]:
+            said += os.read(read, 65536)
+        elif is_over:
+            break
     at = notices = 0
     for line in said.lstrip(b'\0').splitlines(keepends=True):
         if line.startswith(b'[output]'):

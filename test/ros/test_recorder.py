@@ -313,7 +313,7 @@ def test_on_a_full_disk_the_recorder_says_so_and_stays(talker, small_disk, recor
     assert 'No space' in report['error']
     with BagReader(small_disk / 'bag') as bag:
         held = {name: info.messages for name, info in bag.topics.items()}
-        assert sum(held.values()) == len(list(bag.messages())) > 10
+        assert sum(held.values()) == len(list(bag.messages())) > 0
     for name, counts in report['topics'].items():
         assert counts['written'] == held[name], name
         assert counts['received'] == counts['written'] + counts['dropped'], name

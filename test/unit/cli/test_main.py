@@ -141,6 +141,7 @@ def test_ctrl_c_that_a_library_makes_another_error_of_is_still_one(capsys, monke
             os.kill(os.getpid(), signal.SIGINT)
         raise ImportError('numpy.core.multiarray failed to import')
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job behind `&`
     monkeypatch.setattr('importlib.import_module', load)
     assert main(['report', 'x']) == 130
     assert capsys.readouterr().err == 'reflex-ros: interrupted\n'
