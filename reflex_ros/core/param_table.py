@@ -94,7 +94,7 @@ CHUNK = (
     ParamSpec('chunk.blend_s', 0.06, 's', 'Time in which the step at a seam is blended away.',
               bounds=(0.0, 1.0)),
     ParamSpec('chunk.blend_above_rad', 0.05, 'rad', 'A chunk with a larger joint step at the '
-              'switch is blended even under `replace`, and for as long as the limits need, 0.5 s '
+              'switch is blended even under `replace`, and for as long as the limits need, 1 s '
               'at most. Between two motions it is rejected if no such blend fits. 10 leaves every '
               'chunk as it asks.', bounds=(0.0, 10.0)),
 )

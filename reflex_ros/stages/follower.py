@@ -43,7 +43,8 @@ class Running:
         observation_ns: Oldest frame behind it. ``accepted_ns``: when it was accepted.
         covered_ns: Part of its inference that the plan before it covered.
         seam: Step at the switch, None where a ramp leads over it.
-        must_blend: Whether it was accepted only because a blend fits the limits.
+        must_blend: Whether it was accepted only because a blend fits the limits. ``is_beyond``:
+            with its own rows, too, since its step is above the safety bound.
         fitted_ns: Length of the blend that was made to fit the limits, 0 if none was.
         refusal: Why it was left out at its switch, '' if it was not.
         entered_row, entered_ns: Row and tick at which it took over, -1 until then.
@@ -60,6 +61,7 @@ class Running:
     covered_ns: int = 0
     seam: Seam | None = None
     must_blend: bool = False
+    is_beyond: bool = False
     fitted_ns: int = 0
     refusal: str = ''
     entered_row: int = -1

@@ -233,7 +233,8 @@ class Mover:
             most = catch_up_speed(running, switch_ns, self._config.catch_up_factor)
             limits = replace(limits, velocity=np.minimum(limits.velocity, most))
         return fit_blend(running.path, self._stream(switch_ns, next_due_ns), limits,
-                         window=window, names=self._arm.names)
+                         window=window, names=self._arm.names,
+                         must_be_whole=running.is_beyond)
 
     def _rest_pose(self) -> FloatArray:
         assert self._limiter is not None

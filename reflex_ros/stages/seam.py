@@ -32,7 +32,7 @@ def judge_seam(
     0 may not: that is where the arm has been since it came to rest. A larger step between two
     motions is let in if a blend takes it up within the limits; the chunk is marked for it. Between
     two motions so must every step above ``blend_above_rad``: the limiter would make a sprint of
-    it.
+    it. Where a chunk exceeds the limits by itself it is enough that the blend adds no more.
 
     Args:
         running: The chunk.
@@ -53,6 +53,7 @@ def judge_seam(
             return text + _REMEDY
     text = bound(step, until_ns=switch_ns)
     large = '' if text or rest_ns is not None else _large(running, step, names, blend_above_rad)
+    running.is_beyond = bool(text)
     found = fit() if text or large else None
     running.must_blend = found is not None and found.path is not None
     text = text or (large if found is not None else '')

@@ -301,7 +301,7 @@ class Fire:
         chances: Of a shot per bus cycle of 5 ms: while the arm may be sent to, else.
     """
 
-    def __init__(self, folder, burst, seconds, *, chances=(0.03, 0.004), seed=4):
+    def __init__(self, folder, burst, seconds, *, chances=(0.04, 0.005), seed=4):
         self._rng, self._burst, self._chances = random.Random(seed), burst, chances
         self._seconds, self.taken = seconds, 0
         self.rig = FaultRig(folder, RigOptions(duration_s=seconds))

@@ -150,7 +150,16 @@ def test_a_chunk_that_no_longer_fits_at_its_switch_is_left_out(moving, move, mon
     assert [t.fate for t in r.traces() if t.chunk_id == chunk.chunk_id] == [Fate.SUPERSEDED]
 
 
-@pytest.mark.parametrize('size', [0.3, 0.6, 0.9])
+@pytest.mark.parametrize('size', [0.3, 0.6])
+def test_a_step_that_takes_longer_is_led_gently(rig, move, size):
+    """A second is enough; left to the limiter it would be a sprint at full acceleration."""
+    reason, speed = sprinted(rig(), move, size)
+    assert reason is None and speed < 0.9
+    _, fastest = sprinted(rig(blend_above_rad=10.0, catch_up_factor=1000.0), move, size)
+    assert fastest > 1.2 * speed
+
+
+@pytest.mark.parametrize('size', [0.9])
 def test_a_step_that_no_blend_takes_up_is_refused_also_below_the_bound(rig, move, size):
     """Left to the limiter it would be a sprint at full acceleration."""
     assert sprinted(rig(), move, size) == (RejectReason.SEAM, 0.0)
