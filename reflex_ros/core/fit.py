@@ -22,13 +22,12 @@ from reflex_ros.core.stitch import BLEND_NS, blend, decay
 from reflex_ros.core.types import FloatArray
 
 LONGEST_NS = 500 * MS
-"""Longest blend: a step that takes longer is another pose, not a seam. It is as long as the ramp
-that leads from a held pose into a plan, and as an observation is believed by default; at 5 rad/s^2
-it takes up 0.2 rad."""
+"""Longest blend that is judged with its chunk. It is as long as the ramp that leads from a held
+pose into a plan, and as an observation is believed by default; 5 rad/s^2 take up 0.2 rad in it."""
 
 LONGER_NS = (650 * MS, 800 * MS, 1000 * MS)
-"""Blends into a chunk whose own rows exceed the limits may take as long: the next chunk joins long
-before. At 5 rad/s^2 a second takes up 0.8 rad."""
+"""What a blend that is judged by itself may take, too: the next chunk joins long before its end.
+5 rad/s^2 take up 0.8 rad in a second."""
 
 _GROWTH = 1.3
 """Ratio of a duration to the one tried before it: at most so much longer than it must be."""
@@ -108,9 +107,10 @@ def fit_blend(new: Path, stream: Stream, limits: JointLimits, *, window: Window,
 
 
 def _added_ns(start: Setpoint, curve: FloatArray, limits: JointLimits, window: Window) -> int:
-    """Return the shortest blend that adds no more velocity and acceleration than is allowed.
+    """Return the shortest blend that adds no more velocity and acceleration than is allowed, ns.
 
-    It may take the longest of ``LONGER_NS``; 0 if none does.
+    It may take the longest of ``LONGER_NS``; 0 if none does. Range and jerk are left to the
+    limiter.
     """
     h = window.period_ns / S
     arm = np.flatnonzero(revolute(len(start.position)))
