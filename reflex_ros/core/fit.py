@@ -1,9 +1,8 @@
 """A blend that fits: as short as the limits of the arm allow, or none.
 
 The path that would be commanded is judged, chunk included, with the differences and bounds of
-``core.limits.Limiter``: what fits passes the limiter unchanged. A chunk that exceeds the limits by
-itself never does, which is not the seam's fault: then what the blend adds is judged alone. All
-durations are judged at once on arrays, so that this takes a fraction of a millisecond.
+``core.limits.Limiter``: what fits passes the limiter unchanged. All durations are judged at once
+on arrays, so that this takes a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -22,12 +21,8 @@ from reflex_ros.core.stitch import BLEND_NS, blend, decay
 from reflex_ros.core.types import FloatArray
 
 LONGEST_NS = 500 * MS
-"""Longest blend that is judged with its chunk. It is as long as the ramp that leads from a held
-pose into a plan, and as an observation is believed by default; 5 rad/s^2 take up 0.2 rad in it."""
-
-LONGER_NS = (650 * MS, 800 * MS, 1000 * MS)
-"""What a blend that is judged by itself may take, too: the next chunk joins long before its end.
-5 rad/s^2 take up 0.8 rad in a second."""
+"""Longest blend. It is as long as the ramp that leads from a held pose into a plan, and as an
+observation is believed by default; 5 rad/s^2 take up 0.2 rad in it."""
 
 _GROWTH = 1.3
 """Ratio of a duration to the one tried before it: at most so much longer than it must be."""
@@ -68,7 +63,7 @@ class Window:
 
 
 def fit_blend(new: Path, stream: Stream, limits: JointLimits, *, window: Window,
-              names: tuple[str, ...], must_be_whole: bool = True) -> Fit:
+              names: tuple[str, ...]) -> Fit:
     """Return the new path with the shortest blend that no joint's limits forbid.
 
     The blend starts from the command stream in position, velocity and acceleration. Grippers are
@@ -80,7 +75,6 @@ def fit_blend(new: Path, stream: Stream, limits: JointLimits, *, window: Window,
         limits: Limits of the joints.
         window: Where it takes over.
         names: Joint names.
-        must_be_whole: Whether the chunk's own rows must be within the limits, too.
     """
     steps = np.arange(ceil((LONGEST_NS + _STENCIL * window.period_ns) / window.period_ns) + 1)
     rows, is_executed = _rows(new, window, steps)
@@ -99,34 +93,7 @@ def fit_blend(new: Path, stream: Stream, limits: JointLimits, *, window: Window,
             ns = round(durations_s[i] * S)
             return Fit(blend(new, offset=start, at_ns=window.at_ns, duration_ns=ns,
                              acceleration=curve), ns)
-    ns = 0 if must_be_whole else _added_ns(start, curve, limits, window)
-    if ns:
-        return Fit(blend(new, offset=start, at_ns=window.at_ns, duration_ns=ns,
-                         acceleration=curve), ns)
     return Fit(None, text=judged.excess(len(durations_s) - 1, names, durations_s[-1]))
-
-
-def _added_ns(start: Setpoint, curve: FloatArray, limits: JointLimits, window: Window) -> int:
-    """Return the shortest blend that adds no more velocity and acceleration than is allowed, ns.
-
-    It may take the longest of ``LONGER_NS``; 0 if none does. Range and jerk are left to the
-    limiter.
-    """
-    h = window.period_ns / S
-    arm = np.flatnonzero(revolute(len(start.position)))
-    durations = np.append(_durations(window.shortest_ns), LONGER_NS)
-    passed_s = np.arange(ceil(LONGER_NS[-1] / window.period_ns) + 1) * h
-    length_s = durations[:, None] / S
-    value, slope, bend = decay(np.clip(passed_s / length_s, 0.0, 1.0))
-    offsets = (value[..., None] * start.position[arm]
-               + (slope * length_s)[..., None] * start.velocity[arm]
-               + (bend * length_s**2)[..., None] * curve[arm])
-    velocity = np.diff(offsets, axis=1) / h
-    acceleration = np.diff(velocity, axis=1) / h
-    most = np.maximum((np.abs(velocity) / limits.velocity[arm]).max(axis=(1, 2)),
-                      (np.abs(acceleration) / limits.acceleration[arm]).max(axis=(1, 2)))
-    fits = np.flatnonzero(most <= 1.0 + _SLACK)
-    return round(durations[fits[0]]) if len(fits) else 0
 
 
 def _durations(shortest_ns: int) -> FloatArray:

@@ -94,9 +94,10 @@ CHUNK = (
     ParamSpec('chunk.blend_s', 0.06, 's', 'Time in which the step at a seam is blended away.',
               bounds=(0.0, 1.0)),
     ParamSpec('chunk.blend_above_rad', 0.05, 'rad', 'A chunk with a larger joint step at the '
-              'switch is blended even under `replace`, and for as long as the limits need, 1 s '
-              'at most. Between two motions it is rejected if no such blend fits. 10 leaves every '
-              'chunk as it asks.', bounds=(0.0, 10.0)),
+              'switch is blended even under `replace`, for as long as the limits need, 0.5 s at '
+              'most. If no such blend fits it joins as it asks, but joints go at most '
+              '`safety.catch_up_factor` times as fast as it asks for. 10 leaves every chunk as it '
+              'asks.', bounds=(0.0, 10.0)),
 )
 
 DELAY = (
@@ -135,11 +136,12 @@ SAFETY = (
     ParamSpec('safety.ramp_s', 0.5, 's', 'Duration of the ramp from the held pose into the first '
               'chunk.', bounds=(0.1, 10.0)),
     ParamSpec('safety.catch_up_factor', 1.25, '', 'A joint that is behind its chunk, after a hold '
-              'that ended by itself or after lost ticks, is at most so many times as fast as the '
-              'chunk, which counts as 0.4 rad/s at least.', bounds=(1.1, 1000.0)),
+              'that ended by itself, lost ticks or a step that no blend takes up, is at most so '
+              'many times as fast as the chunk over 0.1 s, which counts as 0.4 rad/s at least.',
+              bounds=(1.1, 1000.0)),
     ParamSpec('safety.max_seam_rad', 0.5, 'rad', 'A chunk with a larger joint step at the switch '
-              'is rejected if the arm rests or ramps in, and if `chunk.blend_above_rad` lets it '
-              'join as it asks and no blend of 0.5 s fits. What the joint can move at its '
+              'is rejected, unless it lies between two motions and a blend of 0.5 s at most takes '
+              'it up within the limits. What the joint can move at its '
               'velocity limit in the time since the observation comes on top, except for row 0 of '
               'a chunk that ends a rest.',
               bounds=(0.01, 3.0)),

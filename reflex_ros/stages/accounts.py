@@ -86,7 +86,7 @@ class TraceBook:
         """Return the trace of an accepted chunk that is over."""
         self._number += 1
         chunk, seam = running.chunk, running.seam
-        if running.fitted_ns:
+        if running.fitted_ns or running.is_apart:
             text += f'; {joined(running)}'
         first_ns = running.first_command_ns
         return ChunkTrace(
@@ -140,8 +140,10 @@ class StallBook:
 
 def joined(running: Running) -> str:
     """Return how a chunk was joined whose step was too large for what it asked for."""
-    return (f'blended over {running.fitted_ns / S:.3g} s to stay within the limits '
-            f'(asked for {running.chunk.stitch.value})')
+    asked = f'(asked for {running.chunk.stitch.value})'
+    if running.is_apart:
+        return f'too far for a blend, joints held to little more than its own speed {asked}'
+    return f'blended over {running.fitted_ns / S:.3g} s to stay within the limits {asked}'
 
 
 def explain(cause: Cause) -> str:

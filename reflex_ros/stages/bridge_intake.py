@@ -129,7 +129,6 @@ class Intake:
             running, step, names=self._arm.names, held=position, switch_ns=switch_ns,
             rest_ns=self._rest_since_ns(switch_ns), speed=self._arm.limits().velocity,
             max_seam_rad=self._config.max_seam_rad,
-            blend_above_rad=self._config.blend_above_rad,
             fit=partial(self._mover.fit, running, next_due_ns))
         return RejectReason.SEAM if text else RejectReason.NONE, text
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reflex_ros.core.clock import S
+from reflex_ros.core.clock import MS, S
 from reflex_ros.core.interpolate import revolute
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LEAST_RAD_S = 0.4
 """A chunk that is slower counts as so fast: its joints must get there, too."""
+_AVERAGED_NS = 100 * MS
+"""The speed of a chunk is that over so long: rows of a learned policy jitter."""
 _RAMP_PEAK = 1.5
 """Times the factor of 1.25 this is the largest speed of a ramp, in gaps over its duration."""
 
@@ -35,8 +37,9 @@ def catch_up_speed(running: Running, due_ns: int, factor: float,
     rows = running.chunk.positions[max(0, int(running.row(due_ns))):]
     own = np.full(rows.shape[1], LEAST_RAD_S)
     if len(rows) > 1:
-        steps = np.abs(np.diff(rows, axis=0)).max(axis=0)
-        own = np.maximum(own, steps * (S / running.chunk.step_period_ns))
+        apart = min(len(rows) - 1, max(1, round(_AVERAGED_NS / running.chunk.step_period_ns)))
+        moved = np.abs(rows[apart:] - rows[:-apart]).max(axis=0)
+        own = np.maximum(own, moved * (S / (apart * running.chunk.step_period_ns)))
     if gap is not None:
         own = np.maximum(own, _RAMP_PEAK * np.abs(gap) * (S / ramp_ns))
     return np.where(revolute(len(own)), factor * own, np.inf)

@@ -43,9 +43,9 @@ class Running:
         observation_ns: Oldest frame behind it. ``accepted_ns``: when it was accepted.
         covered_ns: Part of its inference that the plan before it covered.
         seam: Step at the switch, None where a ramp leads over it.
-        must_blend: Whether it was accepted only because a blend fits the limits. ``is_beyond``:
-            with its own rows, too, since its step is above the safety bound.
+        must_blend: Whether it was accepted only because a blend fits the limits.
         fitted_ns: Length of the blend that was made to fit the limits, 0 if none was.
+        is_apart: Whether its step is large and no blend fits: joints must not sprint after it.
         refusal: Why it was left out at its switch, '' if it was not.
         entered_row, entered_ns: Row and tick at which it took over, -1 until then.
         first_command_ns: Due instant of its first command, 0 if none yet.
@@ -61,8 +61,8 @@ class Running:
     covered_ns: int = 0
     seam: Seam | None = None
     must_blend: bool = False
-    is_beyond: bool = False
     fitted_ns: int = 0
+    is_apart: bool = False
     refusal: str = ''
     entered_row: int = -1
     entered_ns: int = -1
@@ -111,7 +111,8 @@ class Follower:
 
     Args:
         blend_ns: Duration over which all but ``Stitch.REPLACE`` remove the discontinuity.
-        blend_above_rad: Joint step above which every stitcher does, for as long as it needs.
+        blend_above_rad: Joint step above which every stitcher does if a blend fits the limits, for
+            as long as it needs.
     """
 
     def __init__(self, *, blend_ns: int = BLEND_NS, blend_above_rad: float = np.inf) -> None:
@@ -146,7 +147,7 @@ class Follower:
         return self.pending is not None and self.pending.step0_ns <= due_ns
 
     def switch(self, due_ns: int, current: Setpoint | None,
-               fit: FitBlend | None = None, *, must_fit: bool = False) -> tuple[Running, ...]:
+               fit: FitBlend | None = None) -> tuple[Running, ...]:
         """Let the newest chunk whose row 0 is due take over; return those that end.
 
         One that is left out ends, too, and says why in ``refusal``.
@@ -156,12 +157,11 @@ class Follower:
             current: Where the arm is going now, for the seam: ``origin``, or the pose that it
                 holds. None if the chunk is joined in another way; nothing is stitched then.
             fit: Looks for a blend within the limits, None where there is none to look for.
-            must_fit: Whether a chunk is left out whose step is large and that no blend fits.
         """
         ready = [r for r in self._waiting if r.step0_ns <= due_ns]
         self._waiting = self._waiting[len(ready):]
         for i in range(len(ready) - 1, -1, -1):
-            if current is None or self._stitch(ready[i], due_ns, current, fit, must_fit):
+            if current is None or self._stitch(ready[i], due_ns, current, fit):
                 before, self.active = self.active, ready.pop(i)
                 self.active.entered_row = int(self.active.row(due_ns))
                 self.active.entered_ns = due_ns
@@ -223,8 +223,8 @@ class Follower:
         return times, rows
 
     def _stitch(self, running: Running, due_ns: int, current: Setpoint,
-                fit: FitBlend | None, must_fit: bool) -> bool:
-        """Join a chunk as it asks, or where its step is too large for that by what fits.
+                fit: FitBlend | None) -> bool:
+        """Join a chunk as it asks, or where its step is too large for that by a blend that fits.
 
         Returns:
             Whether it was joined.
@@ -237,11 +237,13 @@ class Follower:
             if found is not None and found.path is not None:
                 running.path, running.fitted_ns = found.path, found.duration_ns
                 return True
-            if found is not None and (must_fit or running.must_blend):
+            if found is not None and running.must_blend:
                 running.refusal = (f'left out at its switch, {seam.position:.3f} rad away: '
                                    f'{found.text}')
                 return False
-            blend_ns = LONGEST_NS  # from rest or under a ramp: as gently as can be
+            running.is_apart = found is not None
+            if found is None:  # under a ramp: as gently as can be
+                blend_ns = LONGEST_NS
         if blend_ns:  # rtc leaves a small step, too
             running.path = blend(
                 running.path, offset=seam.offset, at_ns=due_ns, duration_ns=blend_ns)

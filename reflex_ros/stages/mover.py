@@ -233,8 +233,7 @@ class Mover:
             most = catch_up_speed(running, switch_ns, self._config.catch_up_factor)
             limits = replace(limits, velocity=np.minimum(limits.velocity, most))
         return fit_blend(running.path, self._stream(switch_ns, next_due_ns), limits,
-                         window=window, names=self._arm.names,
-                         must_be_whole=running.is_beyond)
+                         window=window, names=self._arm.names)
 
     def _rest_pose(self) -> FloatArray:
         assert self._limiter is not None
@@ -371,11 +370,12 @@ class Mover:
     def _take_over(self, due_ns: int) -> None:
         if not self.follower.is_due(due_ns):
             return
-        ended = self.follower.switch(due_ns, self._current(due_ns, next_due_ns=due_ns), self.fit,
-                                     must_fit=self._states.state in _MOVING)
+        ended = self.follower.switch(due_ns, self._current(due_ns, next_due_ns=due_ns), self.fit)
         active = self.follower.active
         text = f'followed by chunk {active.chunk.chunk_id}' if active else ''
         self._ended += [(running, running.refusal or text) for running in ended]
+        if active is not None and active.is_apart and active.entered_ns == due_ns:
+            self._limited_ns, self._is_catching_up = due_ns, True
         if active is not None and self._is_catching_up:
             self._catch_up(active, due_ns)
 

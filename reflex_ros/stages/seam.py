@@ -23,16 +23,14 @@ _REMEDY = 'Check units and normalisation.'
 def judge_seam(
     running: Running, step: FloatArray, *, names: tuple[str, ...], held: FloatArray,
     switch_ns: int, rest_ns: int | None, speed: FloatArray, max_seam_rad: float,
-    blend_above_rad: float, fit: Callable[[], Fit | None],
+    fit: Callable[[], Fit | None],
 ) -> str:  # fmt: skip
     """Return why a step is too large, also where a ramp would lead over it; '' if it is not.
 
     A chunk shows where the arm would be if it had gone its way since the observation, so it may
     honestly be as much further off as the arm can move in that time. Where it ends a rest its row
     0 may not: that is where the arm has been since it came to rest. A larger step between two
-    motions is let in if a blend takes it up within the limits; the chunk is marked for it. Between
-    two motions so must every step above ``blend_above_rad``: the limiter would make a sprint of
-    it. Where a chunk exceeds the limits by itself it is enough that the blend adds no more.
+    motions is let in if a blend takes it up within the limits; the chunk is marked for it.
 
     Args:
         running: The chunk.
@@ -43,7 +41,6 @@ def judge_seam(
         rest_ns: Since when the arm rests, None while it follows a plan.
         speed: ``float64[J]`` velocity limits.
         max_seam_rad: Bound without the time since the observation.
-        blend_above_rad: Step that needs no blend.
         fit: Looks for that blend; gives None where none would be tried.
     """
     bound = partial(_beyond, running, names=names, speed=speed, max_seam_rad=max_seam_rad)
@@ -52,24 +49,13 @@ def judge_seam(
         if text := bound(row0, until_ns=rest_ns):
             return text + _REMEDY
     text = bound(step, until_ns=switch_ns)
-    large = '' if text or rest_ns is not None else _large(running, step, names, blend_above_rad)
-    running.is_beyond = bool(text)
-    found = fit() if text or large else None
-    running.must_blend = found is not None and found.path is not None
-    text = text or (large if found is not None else '')
-    if not text or running.must_blend:
+    if not text:
+        return ''
+    running.must_blend = True
+    found = fit()
+    if found is not None and found.path is not None:
         return ''
     return text + (f'No blend fits the limits: {found.text}. ' if found else '') + _REMEDY
-
-
-def _large(running: Running, step: FloatArray, names: tuple[str, ...], bound: float) -> str:
-    """Return which joint steps further than is joined without a blend, '' if none."""
-    sizes = np.where(revolute(len(names)), np.abs(step), 0.0)
-    worst = int(np.argmax(sizes))
-    if sizes[worst] <= bound:
-        return ''
-    return _JUDGED.format(running.chunk.chunk_id, names[worst], step[worst], bound) + (
-        'without a blend. ')
 
 
 def _beyond(running: Running, found: FloatArray, *, until_ns: int, names: tuple[str, ...],

@@ -130,7 +130,7 @@ def test_another_cause_code_or_end_is_seen_can_fail(tmp_path):
 
 
 def test_a_sprint_is_seen_can_fail(tmp_path):
-    assert 'commands went at 1.7' in problems(tmp_path, 'one chunk that jumps by 0.3 rad',
+    assert 'commands went at 2.1' in problems(tmp_path, 'one chunk that jumps by 0.3 rad',
                                               fastest=1.0)
 
 
