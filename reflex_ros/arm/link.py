@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from reflex_ros.arm import wire
+from reflex_ros.arm.arrival import SURE_NS, Arrivals
 from reflex_ros.arm.interface import check_interface, read_interface
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ArmError, ConfigError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 SDK_VERSION = '0.6.2'
 OPEN_ATTEMPTS = 3
-_SLICE_S = 0.05
+_SLICE_S = SURE_NS / 2 / S
 _PAUSE_NS = 10 * MS
 _INSTANT_NS = MS
 _EMPTY_READS = 100
@@ -96,6 +97,7 @@ class CanLink:
         self._closing = threading.Event()
         self._reader_idle = threading.Event()
         self._empty = self._empty_ns = 0
+        self._arrivals = Arrivals(clock.mono_ns())
         self._error: type[Exception] = OSError
         self.lost_reason = ''
         self.error_frames = 0
@@ -216,6 +218,7 @@ class CanLink:
                 original(message)
 
         can_bus.callback_function = on_message
+        self._arrivals = Arrivals(self._mono_ns())
         self._receive = can_bus.recv_bus._recv_internal
         can_bus.recv_bus._recv_internal = self._guarded_receive
         self._gate.install(can_bus)
@@ -225,10 +228,10 @@ class CanLink:
             self.error_frames += 1
             return
         frame = wire.Frame(message.arbitration_id, bytes(message.data))
-        now_ns = self._mono_ns()
-        self._book.on_frame(frame, mono_ns=now_ns, stamp_s=message.timestamp)
-        if frame.can_id in wire.COMMAND_IDS and not self._gate.is_own(frame, now_ns):
-            self._book.on_foreign(frame.can_id, mono_ns=now_ns)
+        at_ns = self._arrivals.stamp(self._mono_ns(), message.timestamp)
+        self._book.on_frame(frame, mono_ns=at_ns, stamp_s=message.timestamp)
+        if frame.can_id in wire.COMMAND_IDS and not self._gate.is_own(frame, at_ns):
+            self._book.on_foreign(frame.can_id, mono_ns=at_ns)
 
     def _guarded_receive(self, timeout: float | None) -> tuple[Any, bool]:
         """Receive in slices; leave the socket when closing, pause instead of spinning.
@@ -240,7 +243,11 @@ class CanLink:
             self._reader = threading.current_thread()
         slice_s = _SLICE_S if timeout is None else min(timeout, _SLICE_S)
         while True:
-            message, is_filtered = self._receive_one(slice_s)
+            asked_ns = self._mono_ns()
+            message, is_filtered = self._receive_one(0.0)
+            if message is None:  # what comes now has not waited
+                self._arrivals.empty(asked_ns)
+                message, is_filtered = self._receive_one(slice_s)
             if message is None:
                 self._count_empty(self._mono_ns())
                 return message, is_filtered

@@ -10,9 +10,11 @@ import pytest
 
 from reflex_ros.arm import link as link_module
 from reflex_ros.arm import wire
+from reflex_ros.arm.arrival import Arrivals
 from reflex_ros.arm.config import DriverConfig
 from reflex_ros.arm.feedback import FeedbackBook
 from reflex_ros.arm.gate import CommandGate
+from reflex_ros.arm.health import Health
 from reflex_ros.arm.interface import InterfaceInfo
 from reflex_ros.arm.link import SDK_VERSION, CanLink, load_sdk
 from reflex_ros.core.clock import MS, ManualClock, S
@@ -94,15 +96,17 @@ def rig(monkeypatch):
         sdk.can = can
         monkeypatch.setattr(link_module, 'load_sdk', lambda: (sdk, can))
         book, gate = FeedbackBook(), CommandGate(clock, send_frames=True)
-        made = CanLink(config or DriverConfig(), clock, book=book, gate=gate,
+        config = config or DriverConfig()
+        made = CanLink(config, clock, book=book, gate=gate,
                        read_info=lambda name: GOOD)
-        return SimpleNamespace(link=made, clock=clock, sdk=sdk, book=book, gate=gate, can=can)
+        return SimpleNamespace(link=made, clock=clock, sdk=sdk, book=book, gate=gate, can=can,
+                               config=config)
     return make
 
 
-def message(can_id, data=bytes(8), *, is_error=False):
+def message(can_id, data=bytes(8), *, is_error=False, stamp_s=0.0):
     return SimpleNamespace(arbitration_id=can_id, data=data, is_error_frame=is_error,
-                           timestamp=0.0)
+                           timestamp=stamp_s)
 
 
 def power(rig):
@@ -270,6 +274,93 @@ def test_a_backend_that_fails_is_named_paused_for_and_not_read_after_closing(rig
     with pytest.raises(BackendError, match='closed by the driver'):
         hooked(1.0)
     assert len(reads) == 1 and r.sdk.connected == 0
+
+
+# ---- frames that waited -----------------------------------------------------------------------
+
+CYCLE = (*range(0x2A1, 0x2A9), *range(0x251, 0x257), *range(0x261, 0x267))
+POWERED = {**dict.fromkeys(range(0x261, 0x267), bytes([0, 240, 0, 30, 30, 0x40, 0, 0])),
+           0x2A1: bytes([1, 0, 1, 0, 0, 0, 0, 0]), 0x2A8: bytes([0, 0, 0, 0, 0, 0, 0xC0, 0])}
+
+
+def cycles(r, number, *, end_ns):
+    """Return the frames of some cycles of 5 ms, the last of them at a time, steady ns."""
+    return [message(can_id, POWERED.get(can_id, bytes(8)), stamp_s=(end_ns - n * 5 * MS) / S)
+            for n in reversed(range(number)) for can_id in CYCLE]
+
+
+def stopped(r, ns=800 * MS):
+    """Stop an opened, running link's process; return when, with its socket full since."""
+    r.link.open()
+    for _ in range(40):
+        r.clock.advance(5 * MS)
+        receive(r, *cycles(r, 1, end_ns=r.clock.mono_ns()))
+    at_ns = r.clock.mono_ns()
+    assert found(r) == () and r.book.view().joints_ns == at_ns
+    r.clock.advance(ns)
+    r.sdk.bus.incoming += cycles(r, 60, end_ns=at_ns + 300 * MS)  # the kernel keeps so many
+    return at_ns
+
+
+def found(r):
+    health = Health(r.config, link=r.link, gate=r.gate)
+    return health.faults(r.book.view(), r.clock.mono_ns(), has_control=False)
+
+
+def read_on(r, times=1):
+    """Read what waits, then cycles as they come; return the faults after each."""
+    every = []
+    for n in range(times + 1):
+        r.clock.advance(5 * MS * (n > 0))
+        receive(r, *(cycles(r, 1, end_ns=r.clock.mono_ns()) if n else ()))
+        every.append(found(r))
+    return every
+
+
+def test_what_waited_while_the_process_was_stopped_is_no_fresh_state(rig):
+    r = rig()
+    at_ns = stopped(r)
+    assert found(r) == ('feedback_lost',)
+    every = read_on(r, 30)
+    view = r.book.view()
+    assert every[0] == ('feedback_lost',) and every[-1] == ()
+    assert view.joints_ns == r.clock.mono_ns() and view.frames > 60 * len(CYCLE)
+    assert every.count(('feedback_lost',)) in range(10, 15), 'until the stamps kept pace for 50 ms'
+    assert at_ns < view.status_ns
+
+
+def test_what_waited_can_fail(rig, monkeypatch):
+    monkeypatch.setattr(Arrivals, 'stamp', lambda self, now_ns, bus_s: now_ns)
+    r = rig()
+    stopped(r)
+    assert read_on(r)[0] == ()
+
+
+def test_a_pause_of_30_ms_of_the_reader_is_no_loss(rig):
+    r = rig()
+    stopped(r, 30 * MS)
+    assert read_on(r, 1) == [(), ()]
+    assert r.book.view().joints_ns == r.clock.mono_ns()
+
+
+def own_command_back(r):
+    """Stop for five seconds after a command; return how often its echo counts as another's."""
+    r.link.open()
+    receive(r)
+    assert power(r)
+    r.clock.advance(5 * S)
+    receive(r, message(*wire.power_frame(1, wire.POWER_ON)))
+    r.sdk.bus.callback_function(message(*wire.power_frame(1, wire.POWER_ON)))
+    return r.book.view().foreign_frames
+
+
+def test_an_own_command_that_comes_back_after_a_stop_is_no_other_commander(rig):
+    assert own_command_back(rig()) == 0
+
+
+def test_an_own_command_that_comes_back_can_fail(rig, monkeypatch):
+    monkeypatch.setattr(Arrivals, 'stamp', lambda self, now_ns, bus_s: now_ns)
+    assert own_command_back(rig()) == 1
 
 
 # ---- sending, reopening -----------------------------------------------------------------------
