@@ -7,26 +7,19 @@ and policy are those of every other wiring. Two replays of one bag publish the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reflex_ros.bag import values
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.types import ActionChunk, Frame, KvBlock, Plan, SimTruth
+from reflex_ros.core.types import Frame, SimTruth
 from reflex_ros.stages.bridge import Bridge
 from reflex_ros.stages.health import JUMP_NS
-from reflex_ros.stages.replay_costs import (
-    TRANSPORT,
-    TRANSPORT_BLOCK,
-    TRANSPORT_PLAN,
-    Latencies,
-    make_latencies,
-)
+from reflex_ros.stages.replay_costs import Latencies, make_latencies
 from reflex_ros.stages.replay_inject import FrameDrops, Injections
 from reflex_ros.stages.virtual import (
     PRIORITY_CAMERA,
@@ -42,16 +35,12 @@ if TYPE_CHECKING:
     from reflex_ros.core.clock import Instant
     from reflex_ros.core.limits import JointLimits
     from reflex_ros.core.types import ByteArray, FloatArray, StageStatus
-    from reflex_ros.stages.base import Output
     from reflex_ros.stages.bridge_config import BridgeConfig
     from reflex_ros.stages.encoder import EncoderConfig
     from reflex_ros.stages.models import ChunkModel, FrameEncoder
     from reflex_ros.stages.policy import PolicyConfig
     from reflex_ros.stages.replay_source import Recorded
     from reflex_ros.stages.runlog import RunLog
-
-_TRANSPORTS: Mapping[type, str] = MappingProxyType({
-    ActionChunk: TRANSPORT, KvBlock: TRANSPORT_BLOCK, Plan: TRANSPORT_PLAN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +157,6 @@ class ReplayRun(VirtualRun):
         self._events: Iterator[BagMessage] = recorded.events(reader)
         self._topics = {topic: camera for camera, topic in recorded.cameras.items()}
         self._has_pixels = encoder is not None
-        self._arrivals: dict[type, int] = {}
-        self._transports: dict[str, list[int]] = {name: [] for name in _TRANSPORTS.values()}
-        self._seed = config.seed
 
     def start(self) -> None:
         """Connect and activate the arm and schedule the first events."""
@@ -194,7 +180,7 @@ class ReplayRun(VirtualRun):
 
     def durations_ns(self) -> dict[str, list[int]]:
         """Return the durations of every call by stage, transports included, ns."""
-        found = {name: calls for name, calls in self._transports.items() if calls}
+        found = {name: calls for name, calls in self.transports.items() if calls}
         calls = [stage for block in self.log.blocks for stage in block.stages]
         encoders = {stage.name for stage in calls}  # a chunk repeats those of its block
         calls += [stage for chunk in self.log.chunks for stage in chunk.stages
@@ -280,28 +266,7 @@ class ReplayRun(VirtualRun):
         _, outputs = self.bridge.set_instruction(text, self.clock.now())
         self.publish(outputs)
 
-    # ---- wiring ------------------------------------------------------------------------------
-
-    def publish(self, outputs: tuple[Output, ...]) -> None:
-        """Deliver outputs; what travels between nodes arrives after its recorded transport."""
-        now_ns = self.clock.mono_ns()
-        for output in outputs:
-            kind = type(output.value)
-            if kind not in _TRANSPORTS:
-                self._deliver(output.value)
-                continue
-            cost, calls = self.latencies.table[_TRANSPORTS[kind]], (
-                self._transports[_TRANSPORTS[kind]])
-            # in order, as the middleware keeps it
-            at_ns = max(self._arrivals.get(kind, 0),
-                        now_ns + cost.duration_ns(len(calls), (self._seed,)))
-            self._arrivals[kind] = at_ns
-            calls.append(at_ns - now_ns)
-            if at_ns == now_ns:
-                self._deliver(output.value)
-            else:
-                self.timeline.at(at_ns, partial(self._deliver, output.value),
-                                 priority=PRIORITY_STAGE)
+    # ---- what is published -------------------------------------------------------------------
 
     def _deliver(self, value: object) -> None:
         self._tell(value)

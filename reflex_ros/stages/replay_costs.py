@@ -25,6 +25,8 @@ TRANSPORT = 'transport'
 """Time from the end of an inference to the acceptance of its chunk, beyond its own stages."""
 TRANSPORT_BLOCK, TRANSPORT_PLAN = 'transport_block', 'transport_plan'
 """The same from encoder to policy, and from bridge to policy."""
+TRANSPORT_FRAME = 'transport_frame'
+"""From a frame's stamp to the encoder. A replay has frames when they were received."""
 TRANSPORTS = (TRANSPORT, TRANSPORT_BLOCK, TRANSPORT_PLAN)
 STAGES = (
     'encode', 'vision', 'prefix', 'instruction', 'publish', 'stage_copy', 'denoise', 'decode',

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -31,6 +33,12 @@ from reflex_ros.stages.bridge import Bridge
 from reflex_ros.stages.encoder import EncoderConfig, EncoderStage
 from reflex_ros.stages.pipeline import TWO_STREAM, Turn, turns
 from reflex_ros.stages.policy import PolicyConfig, PolicyStage
+from reflex_ros.stages.replay_costs import (
+    TRANSPORT,
+    TRANSPORT_BLOCK,
+    TRANSPORT_FRAME,
+    TRANSPORT_PLAN,
+)
 from reflex_ros.stages.runlog import RunLog
 
 if TYPE_CHECKING:
@@ -49,6 +57,10 @@ START_NS = 1 * S
 
 # order at one instant: the camera sees the world before the tick moves it
 PRIORITY_CAMERA, PRIORITY_STAGE, PRIORITY_TICK = 0, 1, 2
+
+TRANSPORT_OF: Mapping[type, str] = MappingProxyType({
+    ActionChunk: TRANSPORT, KvBlock: TRANSPORT_BLOCK, Plan: TRANSPORT_PLAN})
+"""What travels between nodes, and the cost of its way."""
 
 
 class VirtualWorld(Protocol):
@@ -77,7 +89,7 @@ class VirtualConfig:
         encoder: Settings of the encoder stage, None for the defaults with these cameras.
         camera_phase_ns: Offset of the first frame; random per seed, so that events and frames
             do not keep step.
-        costs: Modelled cost by span name.
+        costs: Modelled cost by span name; of a transport too, else it takes no time.
         seed: Seed of random costs.
         duration_ns: Length of the run.
         pipeline: ``two_stream``, or ``serial`` for encoder and policy in turns.
@@ -183,6 +195,9 @@ class VirtualRun:
         self.encoder_worker = _Worker(self, self.encoder, self._encoder_due, first)
         self.policy_worker = _Worker(self, self.policy, self._policy_due, second)
         self._index = self._truths = 0
+        self._arrivals: dict[str, int] = {}
+        self.transports: dict[str, list[int]] = {}
+        """How long what travelled was under way, by transport, ns."""
         self.start_ns = START_NS
         """Instant of tick 0: when the arm was enabled."""
 
@@ -233,12 +248,16 @@ class VirtualRun:
         truth = self.world.truth(self._truths, now.stamp_ns)
         self.log.truths.append(truth)
         self.policy.on_truth(truth)
-        for camera in self.config.cameras:
-            image = None if self._render is None else self._render(camera)
-            self.encoder.on_frame(Frame(camera, now.stamp_ns, now.mono_ns, image))
-        self.encoder_worker.poke()
+        images = {camera: None if self._render is None else self._render(camera)
+                  for camera in self.config.cameras}
+        self._travel(TRANSPORT_FRAME, partial(self._receive, now.stamp_ns, images))
         self.timeline.at(now.mono_ns + self.config.camera_period_ns, self._camera,
                          priority=PRIORITY_CAMERA)
+
+    def _receive(self, stamp_ns: int, images: Mapping[str, ByteArray | None]) -> None:
+        for camera, image in images.items():
+            self.encoder.on_frame(Frame(camera, stamp_ns, self.clock.mono_ns(), image))
+        self.encoder_worker.poke()
 
     def _statuses(self) -> None:
         now = self.clock.now()
@@ -258,9 +277,27 @@ class VirtualRun:
         worker.poke()
 
     def publish(self, outputs: tuple[Output, ...]) -> None:
-        """Deliver outputs to the log and to every stage that reads them."""
+        """Deliver outputs to the log and to every stage that reads them, each when it is there."""
         for output in outputs:
-            self._deliver(output.value)
+            transport = TRANSPORT_OF.get(type(output.value), '')
+            self._travel(transport, partial(self._deliver, output.value))
+
+    def _travel(self, transport: str, arrive: Callable[[], None]) -> None:
+        """Call ``arrive`` once the cost of the transport has passed, at once without one."""
+        cost = self.config.costs.get(transport)
+        if cost is None:
+            arrive()
+            return
+        now_ns, calls = self.clock.mono_ns(), self.transports.setdefault(transport, [])
+        # in order, as the middleware keeps it
+        at_ns = max(self._arrivals.get(transport, 0),
+                    now_ns + cost.duration_ns(len(calls), (self.config.seed,)))
+        self._arrivals[transport] = at_ns
+        calls.append(at_ns - now_ns)
+        if at_ns == now_ns:
+            arrive()
+        else:
+            self.timeline.at(at_ns, arrive, priority=PRIORITY_STAGE)
 
     def _deliver(self, value: object) -> None:
         now = self.clock.now()

@@ -62,6 +62,11 @@ class WindowedEncoder:
         self._frames: deque[tuple[SlotRef, int]] = deque(maxlen=policy.spec.window)
 
     @property
+    def cameras(self) -> tuple[str, ...]:
+        """Return the cameras that it encodes, primary first."""
+        return self._policy.spec.cameras
+
+    @property
     def state_joints(self) -> tuple[str, ...]:
         """Return (): the state enters when a chunk is made."""
         return ()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,14 +22,15 @@ from reflex_ros.sim.tasks import make_task
 from reflex_ros.sim.tasks.score import FollowScore, SegmentScore
 from reflex_ros.sim.world import World
 from reflex_ros.stages.build import bridge_config, limits_from, policy_config
+from reflex_ros.stages.models import FrameEncoder
 from reflex_ros.stages.oracle import OraclePolicy
 from reflex_ros.stages.runlog import RunLog
 from reflex_ros.stages.virtual import VirtualConfig, VirtualRun
 
 if TYPE_CHECKING:
     from reflex_ros.core.param_table import Value
-    from reflex_ros.core.types import ByteArray, SimEvent
-    from reflex_ros.stages.models import ChunkModel, FrameEncoder
+    from reflex_ros.core.types import ByteArray, FloatArray, SimEvent, SimTruth
+    from reflex_ros.stages.models import ChunkModel
 
 SIM_DRIVES: Mapping[str, Value] = MappingProxyType({
     'arm.acceleration_rad_s2': (20.0,) * 6,
@@ -76,8 +77,16 @@ class EpisodeSpec:
         values: dict[str, Value] = {}
         for node in (SIMULATOR, ENCODER, POLICY, BRIDGE):
             values.update(defaults(node))
+        chosen = self.chosen()
+        unknown = sorted(set(chosen) - set(values))
+        if unknown:
+            raise KeyError(f'unknown parameters: {", ".join(unknown)}')
+        return {**values, **chosen}
+
+    def chosen(self) -> dict[str, Value]:
+        """Return the parameters that an episode sets, whatever their defaults are."""
         delay_s = self.delay_ms / 1e3
-        chosen: dict[str, Value] = {
+        return {
             **SIM_DRIVES,
             'policy.name': self.policy,
             'chunk.mode': self.mode,
@@ -88,10 +97,61 @@ class EpisodeSpec:
             'safety.catch_up_factor': 1000.0,
             **self.params,
         }
-        unknown = sorted(set(chosen) - set(values))
-        if unknown:
-            raise KeyError(f'unknown parameters: {", ".join(unknown)}')
-        return {**values, **chosen}
+
+
+class SeeingEncoder(FrameEncoder, Protocol):
+    """An encoder that says what it wants to see."""
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """Return the cameras that it encodes, primary first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where an episode begins that repeats a part of a longer one.
+
+    Attributes:
+        world_ns: World time at which the arm is enabled; until then it rests.
+        camera_phase_ns: Offset of the first frame from the first tick.
+        world_length_s: Length that the world's motions are drawn for.
+        draw: Seed of costs and of the policy's noise.
+    """
+
+    world_ns: int
+    camera_phase_ns: int
+    world_length_s: float
+    draw: int
+
+
+class LaterWorld:
+    """A world that has gone on for a while, as one at time 0.
+
+    Args:
+        world: The world, at its own time 0.
+        start_ns: World time that is to be time 0.
+    """
+
+    def __init__(self, world: World, start_ns: int) -> None:
+        self._world, self._start_ns = world, start_ns
+        world.advance(start_ns)
+        world.truth(0, 0)  # what happened before is nobody's news
+
+    def advance(self, until_ns: int) -> None:
+        """Run the physics to a time since the start, ns."""
+        self._world.advance(self._start_ns + until_ns)
+
+    def truth(self, number: int, stamp_ns: int) -> SimTruth:
+        """Return the true state now, stamped ``stamp_ns``."""
+        return self._world.truth(number, stamp_ns)
+
+    def command(self, joints_rad: FloatArray, gripper_m: float) -> None:
+        """Set the drive targets."""
+        self._world.command(joints_rad, gripper_m)
+
+    def joint_state(self) -> tuple[FloatArray, FloatArray]:
+        """Return position and velocity, ``float64[7]`` each."""
+        return self._world.joint_state()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,36 +173,43 @@ class Episode:
 
 
 def run_episode(spec: EpisodeSpec, *, model: ChunkModel | None = None,
-                encoder: FrameEncoder | None = None,
+                encoder: SeeingEncoder | None = None,
                 costs: Mapping[str, Cost] | None = None,
-                edit_image: Callable[[ByteArray], ByteArray] | None = None) -> Episode:
+                edit_image: Callable[[ByteArray], ByteArray] | None = None,
+                entry: Entry | None = None) -> Episode:
     """Run one episode.
 
     Args:
         spec: The episode.
         model: The policy; None for ``oracle``.
-        encoder: The encoder that goes with it; with one, cameras are rendered.
+        encoder: The encoder that goes with it; with one, its cameras are rendered.
         costs: Modelled costs; None for those of ``spec``.
         edit_image: Changes every image before it is encoded (ablations).
+        entry: Where it begins, None for time 0 of a world of the task's own length.
     """
     params = spec.parameters()
-    options = {'kinds': spec.kinds} if spec.kinds else {}
+    options: dict[str, Any] = {'kinds': spec.kinds} if spec.kinds else {}
+    if entry is not None:
+        options['duration_s'] = entry.world_length_s
     world = World(make_task(spec.task, **options), seed=spec.seed)
-    phase = np.random.default_rng((spec.seed, 7)).integers(0, 40)
+    phase_ns = int(np.random.default_rng((spec.seed, 7)).integers(0, 40)) * MS
+    cameras = encoder.cameras if encoder is not None else ('main',)
     config = VirtualConfig(
         bridge=replace(bridge_config(params, policy='tiny'), instruction='follow the target'),
         policy=policy_config(params),
-        camera_phase_ns=int(phase) * MS,
+        cameras=cameras,
+        camera_phase_ns=entry.camera_phase_ns if entry else phase_ns,
         costs=costs or constant_costs(
             encode=spec.encode_ms, denoise=spec.denoise_ms, instruction=5.0, publish=0.1,
             stage_copy=0.1, decode=0.1,
         ),
-        seed=spec.seed, duration_ns=round(spec.duration_s * S),
+        seed=entry.draw if entry else spec.seed, duration_ns=round(spec.duration_s * S),
         pipeline=str(params['policy.pipeline']),
     )
-    with _renderer(world, spec, edit_image, is_needed=encoder is not None) as render:
+    stage = LaterWorld(world, entry.world_ns) if entry else world
+    with _renderer(world, spec, edit_image, () if encoder is None else cameras) as render:
         run = VirtualRun(
-            config, world=world, limits=limits_from(params),
+            config, world=stage, limits=limits_from(params),
             model=model or OraclePolicy(make_chunk_expert), encoder=encoder, render=render,
         )
         log = run.run()
@@ -150,17 +217,17 @@ def run_episode(spec: EpisodeSpec, *, model: ChunkModel | None = None,
 
 
 @contextmanager
-def _renderer(world: World, spec: EpisodeSpec, edit: Callable[[ByteArray], ByteArray] | None, *,
-              is_needed: bool) -> Iterator[Callable[[str], ByteArray] | None]:
+def _renderer(world: World, spec: EpisodeSpec, edit: Callable[[ByteArray], ByteArray] | None,
+              cameras: tuple[str, ...]) -> Iterator[Callable[[str], ByteArray] | None]:
     """Return a function that renders a camera now, None if no images are needed."""
-    if not is_needed:
+    if not cameras:
         yield None
         return
-    rig = CameraRig(world.model_xml, cameras=('main',), seed=spec.seed)
-    frames = count(1)
+    rig = CameraRig(world.model_xml, cameras=cameras, seed=spec.seed)
+    frames = {camera: count(1) for camera in cameras}
 
     def render(camera: str) -> ByteArray:
-        image = rig.render(world.snapshot(), camera, next(frames))
+        image = rig.render(world.snapshot(), camera, next(frames[camera]))
         return image if edit is None else edit(image)
 
     try:

@@ -26,7 +26,7 @@ from reflex_ros.core.summary import samples, summarise
 from reflex_ros.sim.experts import make_chunk_expert
 from reflex_ros.stages.oracle import OraclePolicy
 from reflex_ros.study.benchmark import CONTROL_PERIOD_NS, judge
-from reflex_ros.study.episode import Episode, EpisodeSpec, run_episode
+from reflex_ros.study.episode import Episode, EpisodeSpec, SeeingEncoder, run_episode
 from reflex_ros.study.experiment_lines import (
     CELLS,
     RESULTS,
@@ -41,7 +41,7 @@ from reflex_ros.study.results import Revision
 
 if TYPE_CHECKING:
     from reflex_ros.core.types import FloatArray
-    from reflex_ros.stages.models import ChunkModel, FrameEncoder, InferRequest
+    from reflex_ros.stages.models import ChunkModel, InferRequest
     from reflex_ros.study.experiment_file import Experiment
 
 DIGITS = 6
@@ -88,7 +88,7 @@ def spec_of(job: Job) -> EpisodeSpec:
 
 
 @contextmanager
-def _parts(job: Job, *, is_traced: bool) -> Iterator[tuple[ChunkModel, FrameEncoder | None]]:
+def _parts(job: Job, *, is_traced: bool) -> Iterator[tuple[ChunkModel, SeeingEncoder | None]]:
     cell = job.cell
     if cell.policy == 'oracle':
         yield OraclePolicy(make_chunk_expert, horizon=cell.chunk or 50), None

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,9 +13,6 @@ from reflex_ros.core.clock import SystemClock
 from reflex_ros.infer.families.tiny import TinyPolicy
 from reflex_ros.ring.writer import RingWriter
 from reflex_ros.stages.windowed import LocalRing, WindowedEncoder, WindowedModel, ring_layout
-
-if TYPE_CHECKING:
-    from reflex_ros.stages.models import ChunkModel, FrameEncoder
 
 
 @lru_cache(maxsize=1)
@@ -43,7 +39,7 @@ def load_once(folder: Path, *, is_compiled: bool, is_traced: bool = False) -> Ti
 @contextmanager
 def tiny_parts(folder: Path, *, seed: int = 0,
                is_compiled: bool = False, is_traced: bool = False,
-               ) -> Iterator[tuple[ChunkModel, FrameEncoder]]:
+               ) -> Iterator[tuple[WindowedModel, WindowedEncoder]]:
     """Return model and encoder of a checkpoint on a ring of their own, one torch thread.
 
     Args:
