@@ -8,10 +8,12 @@ from array import array
 import numpy as np
 import pytest
 from PIL import Image as PilImage
+from PIL import ImageOps
 
 pytest.importorskip('reflex_msgs.msg._plan', reason='reflex_msgs is not built: run make setup')
 from sensor_msgs.msg import CompressedImage, Image
 
+from reflex_ros.bag.values import _decompressed
 from reflex_ros.ros import images
 from reflex_ros.ros.convert import MessageError
 from reflex_ros.ros.images import ImageDecoder, image_to_msg, load_cv_bridge
@@ -135,6 +137,34 @@ def test_jpeg_keeps_red_red():
     red[..., 0] = 200
     image = ImageDecoder().rgb(compressed('JPEG', red))
     assert np.abs(image.astype(int) - red).max() <= 4
+
+
+def turned(orientation):
+    """Return a JPEG, red at its top left, that says to be shown turned."""
+    pixels = np.zeros((32, 64, 3), np.uint8)
+    pixels[:16, :32, 0] = 200
+    note = PilImage.Exif()
+    note[0x0112] = orientation
+    out = io.BytesIO()
+    PilImage.fromarray(pixels).save(out, 'JPEG', quality=95, exif=note)
+    return pixels, CompressedImage(format='jpeg', data=array('B', out.getvalue()))
+
+
+@pytest.mark.parametrize('orientation', [1, 3, 6, 8])
+def test_a_picture_reaches_the_policy_as_the_sensor_saw_it(orientation):
+    """Policies are trained on pixels; a note how to show them would turn a wrist camera."""
+    pixels, msg = turned(orientation)
+    image = ImageDecoder().rgb(msg)
+    assert image.shape == pixels.shape and np.abs(image.astype(int) - pixels).mean() < 2.0
+    assert np.abs(_decompressed(bytes(msg.data)).astype(int) - pixels).mean() < 2.0, 'replayed'
+
+
+@pytest.mark.parametrize('orientation', [3, 6, 8])
+def test_a_turned_picture_can_fail(orientation):
+    pixels, msg = turned(orientation)
+    with PilImage.open(io.BytesIO(bytes(msg.data))) as image:
+        shown = np.array(ImageOps.exif_transpose(image))
+    assert shown.shape != pixels.shape or np.abs(shown.astype(int) - pixels).mean() > 20.0
 
 
 @pytest.mark.parametrize('data', [b'', b'not an image', b'\xff\xd8\xff\xe0broken'])

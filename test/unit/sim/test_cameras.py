@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,6 +86,51 @@ def test_the_target_is_seen_where_it_is(rig, world):
     image = rig.render(world.snapshot(), 'main', 0, noise=False).astype(int)
     pink = (image[..., 0] > 120) & (image[..., 2] > 90) & (image[..., 1] < 60)
     assert 3 < pink.sum() < 200
+
+
+def seen(image):
+    """Return row and column of the middle of what is pink."""
+    image = image.astype(int)
+    pink = (image[..., 0] > 120) & (image[..., 2] > 90) & (image[..., 1] < 60)
+    assert pink.sum() > 3
+    return np.argwhere(pink).mean(axis=0)
+
+
+def with_target(rig, snapshot, camera, right, up):
+    """Return the picture of a target 0.25 m before a camera, so far to its right and up, m."""
+    rig.render(snapshot, camera, 0, noise=False)  # where the camera is
+    number = rig._model.camera(camera).id
+    axes = rig._data.cam_xmat[number].reshape(3, 3)
+    position = snapshot.mocap_position.copy()
+    place = rig._data.cam_xpos[number] + axes @ (right, up, -0.25)
+    position[rig._model.body('target').mocapid[0]] = place
+    return rig.render(replace(snapshot, mocap_position=position), camera, 0, noise=False)
+
+
+def lies(rig, camera, right, up):
+    """Return the row and column of such a target in a picture that is not turned."""
+    number = rig._model.camera(camera).id
+    scale = 32.0 / np.tan(np.radians(rig._model.cam_fovy[number]) / 2) / 0.25
+    return np.array([31.5 - scale * up, 31.5 + scale * right])
+
+
+ASIDE = ((0.06, 0.03), (-0.03, 0.05))
+
+
+@pytest.mark.parametrize('aside', ASIDE)
+@pytest.mark.parametrize('camera', CAMERAS)
+def test_no_picture_is_turned_or_mirrored(rig, world, camera, aside):
+    """Up in the picture is the camera's y and right is its x, also at the wrist."""
+    image = with_target(rig, world.snapshot(), camera, *aside)
+    assert np.abs(seen(image) - lies(rig, camera, *aside)).max() < 5.0
+
+
+@pytest.mark.parametrize('turn', [np.flipud, np.fliplr, np.rot90, np.transpose])
+def test_a_turned_or_mirrored_picture_can_fail(rig, world, turn):
+    image = with_target(rig, world.snapshot(), 'wrist', *ASIDE[0])
+    rows, columns = np.indices(image.shape[:2])
+    turned = image[turn(rows), turn(columns)]
+    assert np.abs(seen(turned) - lies(rig, 'wrist', *ASIDE[0])).max() > 8.0
 
 
 def test_size_is_height_and_width(rig, world):
