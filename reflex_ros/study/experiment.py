@@ -88,7 +88,8 @@ def spec_of(job: Job) -> EpisodeSpec:
 
 
 @contextmanager
-def _parts(job: Job, *, is_traced: bool) -> Iterator[tuple[ChunkModel, SeeingEncoder | None]]:
+def parts_of(job: Job, *, is_traced: bool) -> Iterator[tuple[ChunkModel, SeeingEncoder | None]]:
+    """Return policy and encoder of a line; ``is_traced`` as in ``policies.load_once``."""
     cell = job.cell
     if cell.policy == 'oracle':
         yield OraclePolicy(make_chunk_expert, horizon=cell.chunk or 50), None
@@ -108,7 +109,7 @@ def run_job(job: Job, *, is_traced: bool = False) -> tuple[Line, Line]:
     """
     clock = SystemClock()
     wall_before, cpu_before = clock.mono_ns(), cpu_ns()
-    with _parts(job, is_traced=is_traced) as (model, encoder):
+    with parts_of(job, is_traced=is_traced) as (model, encoder):
         episode = run_episode(spec_of(job), model=model, encoder=encoder,
                               costs=job.profile.costs())
     line = {'cell': job.key, 'seed': job.seed, **figures(job, episode)}
@@ -177,7 +178,7 @@ def run_experiment(experiment: Experiment, folder: Path, *, revision: Revision,
     left = [job for job in jobs if (job.key, job.seed) not in done]
     tick(len(done), len(jobs))
     origin = {'sha': revision.sha, 'dirty': revision.is_dirty, **describe_machine()}
-    _cut(folder / RESULTS)
+    cut_torn(folder / RESULTS)
     with (folder / RESULTS).open('a', encoding='utf-8') as results, \
             (folder / WALL).open('a', encoding='utf-8') as walls:
         for number, (line, wall) in enumerate(_run_all(left, workers), 1):
@@ -203,7 +204,7 @@ def _run_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Line, Line]]:
             yield from pool.map(run, jobs)
 
 
-def _cut(path: Path) -> None:
+def cut_torn(path: Path) -> None:
     """Remove a torn last line, which a kill leaves."""
     if path.is_file():
         text = path.read_text(encoding='utf-8')

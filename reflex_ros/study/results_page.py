@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from reflex_ros.core.yaml_text import parse_yaml
+from reflex_ros.study import wall_report
 from reflex_ros.study.experiment_file import (
     CHOICES,
     PARTS,
@@ -112,7 +113,7 @@ def load(root: Path) -> list[Found]:
 def build(root: Path) -> dict[Path, str]:
     """Return the text of the page, of the HTML page and of each plot."""
     found = load(root)
-    blocks = page(found)
+    blocks = page(found, root)
     files = {root / 'docs' / 'results.md': to_markdown(blocks),
              root / 'docs' / 'results.html': to_html(TITLE, blocks)}
     for block in blocks:
@@ -121,13 +122,14 @@ def build(root: Path) -> dict[Path, str]:
     return files
 
 
-def page(found: Sequence[Found]) -> list[Block]:
-    """Return the whole page."""
+def page(found: Sequence[Found], root: Path) -> list[Block]:
+    """Return the whole page; ``root``: checkout with the result of the runs in wall time."""
     blocks: list[Block] = [Heading(1, TITLE), Text(INTRO), Heading(2, 'What holds')]
-    blocks += [Table(('question', 'answer', 'tag', 'evidence', 'ids'), claims(found)),
-               Text(READING)]
+    blocks += [Table(('question', 'answer', 'tag', 'evidence', 'ids'),
+                     [*claims(found), wall_report.claim(root)]), Text(READING)]
     for one in found:
         blocks += section(one)
+    blocks += wall_report.section(root)
     blocks += [Heading(2, 'Stage times'), Text(PROFILES), _profiles(found)]
     blocks += [Heading(2, 'Elsewhere'), Table(('of the paper', 'ours'), ELSEWHERE)]
     blocks += [Heading(2, 'Your own grid'), Text(OWN_GRID), Table(('key', 'values'), keys())]

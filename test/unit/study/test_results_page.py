@@ -11,11 +11,20 @@ from pathlib import Path
 import pytest
 
 from reflex_ros.core.stats import wilson
-from reflex_ros.study import results_page
+from reflex_ros.study import results_page, wall_report
 from reflex_ros.study.experiment_lines import read_lines
 from reflex_ros.study.results_page import Found, build, load, order, verdict
 from reflex_ros.study.results_page_plots import nice_top
-from reflex_ros.study.results_page_render import Heading, Picture, Table, Text, to_html
+from reflex_ros.study.results_page_render import (
+    Heading,
+    Picture,
+    Table,
+    Text,
+    to_html,
+    to_markdown,
+)
+from reflex_ros.study.wall_bench import summary_of
+from reflex_ros.study.wall_clock import load_cells
 
 ROOT = Path(__file__).parents[3]
 FILES = ROOT / 'config' / 'experiments'
@@ -199,14 +208,17 @@ def unsourced(text, cells, walls):
     settings |= {f'{float(one):.1f}' for one in settings}
     times = (FILES / 'stage_times.json').read_text(encoding='utf-8')
     paper = set(numbers((FILES / 'paper.yaml').read_text(encoding='utf-8')))
-    found, name, titles = [], '', {one.experiment.title: one.experiment.name
+    found, name, title, titles = [], '', '', {one.experiment.title: one.experiment.name
                                    for one in everything()}
     for paragraph in text.split('\n\n'):
         if paragraph.startswith('## '):
-            name = titles.get(paragraph[3:].strip(), '')
+            title = paragraph[3:].strip()
+            name = titles.get(title, '')
         is_table = paragraph.startswith('|')
         for part in paragraph.splitlines() if is_table else [paragraph]:
-            if re.search(r'`[0-9a-f]{10}` \|$', part):
+            if title == wall_report.TITLE or wall_report.QUESTION in part:
+                bad = wall_faults(part)
+            elif re.search(r'`[0-9a-f]{10}` \|$', part):
                 bad = row_faults(part, name, cells)
             elif part.startswith('Source:'):
                 bad = source_faults(part, walls)
@@ -218,6 +230,59 @@ def unsourced(text, cells, walls):
                 bad = (one for one in numbers(part) if one not in settings)
             found += [(part, one) for one in bad]
     return found
+
+
+@cache
+def wall_result():
+    """Return the newest result of the runs in wall time, None without one."""
+    path = max((ROOT / wall_report.FOLDER).glob('*.json'), default=None)
+    return None if path is None else json.loads(path.read_text(encoding='utf-8'))
+
+
+def wall_faults(part, result=None):
+    """Yield numbers of the section of the runs in wall time that its result does not give."""
+    result = result or wall_result()
+    known = set() if result is None else wall_figures(result)
+    yield from (one for one in numbers(part) if not is_known(one, known))
+
+
+def wall_figures(result):
+    """Return every figure that the runs in wall time give, by formulas of this test."""
+    cells, machine = result['summary']['cells'], result['machine']
+    known = set(numbers(' '.join([*result['summary']['bounds'].values(), machine['cpu'],
+                                  str(machine['cores']), '95'])))
+    counts = [[line['clock'] == clock for cell in cells for line in cell['lines']].count(True)
+              for clock in ('wall', 'virtual')]
+    agrees = [[cell[f'{name}_agrees'] for cell in cells] for name in ('success', 'reaction')]
+    known |= {str(one) for one in (*counts, len(cells), *map(sum, agrees),
+                                   sum(map(all, zip(*agrees, strict=True))))}
+    judged = [line['figures']['seconds'] for cell in cells for line in cell['lines']
+              if line['clock'] == 'wall']
+    known.add(f'{sum(judged):.0f}')
+    for cell in cells:
+        known |= set(numbers(f'{cell["label"]} {cell["settings"]["execute_steps"]}'))
+        middles = [side_figures(cell, clock, known) for clock in ('wall', 'virtual')]
+        known |= {f'{abs(middles[1] - middles[0]) / 20:.2f}'}
+        known |= {f'{value:.1f}' for value in cell['stages_ms'].values()}
+    return known
+
+
+def side_figures(cell, clock, known):
+    """Add the figures of one clock to ``known`` and return the median reaction, ms."""
+    runs = [line['figures'] for line in cell['lines'] if line['clock'] == clock]
+    trials = [one for run in runs for one in run['success']]
+    seconds = sum(run['seconds'] for run in runs)
+    known |= {percent(part) for part in (sum(trials) / len(trials),
+                                         *wilson(sum(trials), len(trials)))}
+    waits = sorted(int(ms) for run in runs for ms, n in run['reaction_counts'].items()
+                   for _ in range(n))
+    jumps = sorted(one for run in runs for one in run['jump_reaction_ms'])
+    known |= {str(len(trials)), str(waits[(len(waits) - 1) // 2])}
+    known |= {f'{sum(run["chunks"] for run in runs) / seconds:.1f}'}
+    known |= {percent(sum(run[part] for run in runs) / sum(run[whole] for run in runs), 1)
+              for part, whole in (('stalled_ticks', 'motion_ticks'), ('late_ticks', 'ticks'))}
+    known |= {f'between {jumps[0]} {jumps[-1]} 0'}
+    return waits[(len(waits) - 1) // 2]
 
 
 def time_faults(row, stored):
@@ -299,6 +364,67 @@ def test_the_page_says_where_our_order_is_another_one_and_why(monkeypatch):
     other = two_cells(monkeypatch, 0.9, 0.1)
     assert '**Ours differs**' in other and 'Why: reasons' in other
     assert 'with ties' in two_cells(monkeypatch, 0.5, 0.5)
+
+
+# ---- runs in wall time -------------------------------------------------------------------------
+
+
+def planted(**wrong):
+    """Return a result of one cell with three runs; ``wrong`` replaces figures in wall time."""
+    figures = {
+        'success': [True, True, False], 'error_mm': [4.0, 9.0, 21.0], 'jumps': 3,
+        'jump_reaction_ms': [101.0, 151.0, 203.0], 'reaction_counts': {'90': 4, '137': 3},
+        'unanswered': 0, 'chunks': 77, 'ticks': 400, 'motion_ticks': 400, 'stalled_ticks': 6,
+        'late_ticks': 2, 'seconds': 8.5}
+    experiment = load_cells(FILES / 'wall' / 'wall.yaml')
+    cell = experiment.cells[0]
+    line = {'cell': experiment.key(cell), 'seed': 0, 'repeat': 0}
+    stages = {'encode': [3.3], 'denoise': [17.7], 'transport': [2.6]}
+    lines = [{**line, 'clock': 'wall', 'figures': {**figures, **wrong}, 'stages_ms': stages,
+              'world': {}},
+             *({**line, 'clock': 'virtual', 'repeat': one, 'figures': figures}
+               for one in range(2))]
+    return {'summary': summary_of(experiment, lines), 'sha': 'a' * 40, 'dirty': False,
+            'machine': {'cpu': 'a CPU', 'cores': 7}}
+
+
+@pytest.fixture
+def wall(tmp_path):
+    """Return what makes the section and the claim from a result."""
+    def make(result):
+        folder = tmp_path / wall_report.FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / '20260101T000000Z-aaaaaaa.json').write_text(json.dumps(result))
+        return to_markdown(wall_report.section(tmp_path)), ' | '.join(wall_report.claim(tmp_path))
+
+    return make
+
+
+def test_cells_on_both_clocks_are_shown_with_what_they_come_from(wall):
+    result = planted()
+    section, claim = wall(result)
+    assert '1 of 1 cells agree.' in section and '**yes**' in claim
+    assert '| 67 (21 to 94) | 67 (30 to 90) | 3 and 6 | 90 | 90 | +0.00 |' in section
+    assert '| 9.1 | 9.1 | 1.5 | 1.5 | 0.5 | none | 3.3 | none | 17.7 | 2.6 | none |' in section
+    assert '20260101T000000Z-aaaaaaa.json' in section and 'Command:' in section
+    for part in [*section.splitlines(), claim]:
+        assert list(wall_faults(part, result)) == []
+
+
+def test_a_figure_of_a_run_in_wall_time_can_fail(wall):
+    result = planted()
+    section, _ = wall(result)
+    row = next(line for line in section.splitlines() if '| 3 and 6 |' in line)
+    for old, new in (('| 67 (', '| 68 ('), ('3 and 6', '3 and 19'), ('+0.00', '+0.02')):
+        assert list(wall_faults(row.replace(old, new, 1), result))
+
+
+def test_the_page_says_which_cells_do_not_agree_and_in_what(wall):
+    apart = planted(reaction_counts={'111': 9}, success=[False] * 9)
+    section, claim = wall(apart)
+    assert '0 of 1 cells agree. **Not so**: *oracle, sync, 0 ms* (success and' in section
+    assert '**no**: success and reaction' in section and '-1.05' in section
+    assert '**not in every cell**' in claim and 'at most 1.05 ticks apart' in claim
 
 
 # ---- form --------------------------------------------------------------------------------------
