@@ -20,7 +20,7 @@ from tqdm import tqdm
 from reflex_ros.core.errors import EXIT_INPUT, EXIT_INTERRUPTED, ReflexError
 from reflex_ros.study.experiment_lines import Job
 from reflex_ros.study.results import read_revision, write_result
-from reflex_ros.study.wall_bench import Journal, run_both, summary_of
+from reflex_ros.study.wall_bench import Journal, run_both, summary_of, tried
 from reflex_ros.study.wall_clock import REPEATS, demo_options, load_cells, wall_line
 from reflex_ros.study.wall_report import report_lines
 from reflex_ros.study.wall_run import Line
@@ -30,7 +30,12 @@ FILE = Path('config/experiments/wall/wall.yaml')
 
 
 def run_wall(runs: Path, job: Job) -> Line:
-    """Run the nodes once and return the line of it; the run folder is removed."""
+    """Run the nodes and return the line of it; the folder of a run that was judged is removed."""
+    return tried(partial(run_once, runs, job))
+
+
+def run_once(runs: Path, job: Job) -> Line:
+    """Run the nodes once."""
     shutil.rmtree(runs, ignore_errors=True)
     command = [sys.executable, '-c', MAIN, 'demo', '--runs', str(runs), *demo_options(job)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -13,12 +13,15 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from reflex_ros.core.errors import StaleError
 from reflex_ros.study.experiment import cut_torn
 from reflex_ros.study.experiment_file import Experiment
 from reflex_ros.study.experiment_lines import Job, jobs_of, read_lines
 from reflex_ros.study.wall_clock import BOUNDS, REPEATS, summarise_cell, virtual_line
 from reflex_ros.study.wall_run import Line
 
+TRIES = 2
+KEPT = ('clock', 'seed', 'repeat', 'tries', 'world', 'figures')
 Task = tuple[Job, Mapping[str, Any], int]
 Name = tuple[str, str, int, int]
 
@@ -80,6 +83,21 @@ def run_both(experiment: Experiment, journal: Journal, run_wall: Callable[[Job],
     return [journal.lines[name] for name in names]
 
 
+def tried(run: Callable[[], Line], *, most: int = TRIES) -> Line:
+    """Return the line of the first run that can be judged, and how many it took.
+
+    Raises:
+        StaleError: None of ``most`` can.
+    """
+    for number in range(1, most + 1):
+        try:
+            return {**run(), 'tries': number}
+        except StaleError:
+            if number == most:
+                raise
+    raise AssertionError(f'{most} tries')
+
+
 def names_of(job: Job, repeats: int) -> list[Name]:
     """Return the names of the lines that a job stands for."""
     return [('wall', job.key, job.seed, 0),
@@ -115,6 +133,5 @@ def summary_of(experiment: Experiment, lines: Sequence[Mapping[str, Any]]) -> Li
         if found is not None:
             own = [line for line in lines if line['cell'] == key]
             cells.append({**found, 'lines': [
-                {name: line[name] for name in ('clock', 'seed', 'repeat', 'world', 'figures')
-                 if name in line} for line in own]})
+                {name: line[name] for name in KEPT if name in line} for line in own]})
     return {'title': experiment.title, 'bounds': dict(BOUNDS), 'cells': cells}

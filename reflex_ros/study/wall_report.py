@@ -133,10 +133,13 @@ def source(path: Path, result: Mapping[str, Any]) -> str:
     machine, cells = result['machine'], result['summary']['cells']
     dirty = ' with uncommitted changes' if result['dirty'] else ''
     seconds = sum(cell['wall']['seconds'] for cell in cells)
+    again = sum(line.get('tries', 1) - 1 for cell in cells for line in cell['lines'])
+    repeated = (f', {again} more could not be judged, since true states of the world were '
+                'missing') if again else ''
     return (f'Tag `measured` beside `simulated`. Source: `{FOLDER}/{path.name}`, '
             f'{sum(cell["wall"]["runs"] for cell in cells)} runs in wall time with '
             f'{seconds:.0f} s that are judged, {sum(c["virtual"]["runs"] for c in cells)} on the '
-            f'virtual clock, commit `{result["sha"][:7]}`{dirty}, {machine["cpu"]}, '
+            f'virtual clock{repeated}, commit `{result["sha"][:7]}`{dirty}, {machine["cpu"]}, '
             f'{machine["cores"]} cores. Command: `{COMMAND}`.')
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from reflex_ros.analysis.run import RecordedRun, load_run
 from reflex_ros.core.clock import MS, S
-from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.errors import ConfigError, StaleError
 from reflex_ros.core.ledger import CAUSE_CODES, COVERED, IN_MOTION, RecordArray
 from reflex_ros.core.summary import samples
 from reflex_ros.core.types import Cause, Fate
@@ -46,6 +46,8 @@ MATCH_NS = 12 * MS
 """Jumps of a run lie so near to those of its seed: two steps of the physics and a late wake-up."""
 MATCH_M = 0.01
 FEWEST_JUMPS = 3
+LEAST_FRAMES = 0.95
+"""Share of the true states of the judged part without which it is not judged."""
 KEPT_SAMPLES = 100
 BEFORE_NS = 100 * MS
 WIRING = MappingProxyType({
@@ -221,6 +223,7 @@ def read_wall_run(folder: Path, spec: EpisodeSpec) -> Line:
 
     Raises:
         ConfigError: It is a run of something else, or too short.
+        StaleError: True states are missing, so that nobody can say how it went.
     """
     run = load_run(folder)
     wrong = differing(spec, run.settings)
@@ -238,6 +241,7 @@ def read_wall_run(folder: Path, spec: EpisodeSpec) -> Line:
                           'another world.')
     executed, moving = _times(run, zero_ns)
     part = part_of(where.jumps_ns, int(moving[0]), int(moving[-1]))
+    check_frames(folder, truths, zero_ns, part)
     return {
         'world': {'enter_ns': int(executed[0]) - BEFORE_NS, 'begin_ns': part.begin_ns,
                   'end_ns': part.end_ns, 'camera_phase_ns': camera_phase_ns(run),
@@ -246,6 +250,15 @@ def read_wall_run(folder: Path, spec: EpisodeSpec) -> Line:
                               part=part, tolerance_m=spec.tolerance_m),
         'stages_ms': stages_ms(run),
     }
+
+
+def check_frames(folder: Path, truths: Sequence[SimTruth], zero_ns: int, part: Part) -> None:
+    """Refuse a part of which true states are missing."""
+    got = sum(part.begin_ns <= truth.stamp_ns - zero_ns < part.end_ns for truth in truths)
+    wanted = (part.end_ns - part.begin_ns) / CAMERA_PERIOD_NS
+    if got < LEAST_FRAMES * wanted:
+        raise StaleError(f'run {folder}: got {got} of {wanted:.0f} true states of the part that '
+                         'is judged, expected nearly all. See why its camera fell silent.')
 
 
 def differing(spec: EpisodeSpec, settings: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from reflex_ros.bringup.demo import parameters as demo_parameters
 from reflex_ros.bringup.settings import config_file, effective, parse_overrides, write_params
 from reflex_ros.cli import demo
 from reflex_ros.core.clock import MS, Instant, S
-from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.errors import ConfigError, StaleError
 from reflex_ros.core.ledger import LedgerWriter, to_records
 from reflex_ros.core.summary import samples
 from reflex_ros.core.types import SimEvent
@@ -25,7 +25,7 @@ from reflex_ros.study import wall_clock
 from reflex_ros.study.episode import Entry, run_episode
 from reflex_ros.study.experiment import spec_of
 from reflex_ros.study.experiment_lines import jobs_of
-from reflex_ros.study.wall_bench import Journal, run_both, summary_of
+from reflex_ros.study.wall_bench import Journal, run_both, summary_of, tried
 from reflex_ros.study.wall_clock import (
     agreement,
     costs_of,
@@ -39,6 +39,7 @@ from reflex_ros.study.wall_clock import (
 )
 from reflex_ros.study.wall_run import (
     Part,
+    check_frames,
     course,
     differing,
     figures_of,
@@ -139,6 +140,30 @@ def test_a_run_that_is_too_short_is_refused():
     jumps_ns = course('jump', 0, STEP_NS).jumps_ns
     with pytest.raises(ConfigError, match='Run it for longer'):
         part_of(jumps_ns, 0, int(jumps_ns[1]))
+
+
+def test_a_run_whose_true_states_are_missing_is_refused(log, line):
+    world, zero_ns = line['world'], zero_stamp(
+        jump_stamps(log.truths), course('jump', 0, STEP_NS).jumps_ns)
+    part = Part(world['begin_ns'], world['end_ns'])
+    check_frames(Path('run'), log.truths, zero_ns, part)
+    with pytest.raises(StaleError, match='true states'):
+        check_frames(Path('run'), log.truths[:-60], zero_ns, part)
+
+
+def test_what_cannot_be_judged_is_run_again_once():
+    outcomes = iter([StaleError('silent'), {'cell': 'x'}])
+
+    def run():
+        found = next(outcomes)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    assert tried(run) == {'cell': 'x', 'tries': 2}
+    outcomes = iter([StaleError('silent'), StaleError('still silent')])
+    with pytest.raises(StaleError, match='still'):
+        tried(run)
 
 
 # ---- world time --------------------------------------------------------------------------------
