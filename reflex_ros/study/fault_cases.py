@@ -14,8 +14,9 @@ from reflex_ros.study import fault_actions as do
 from reflex_ros.study.fault_rig import FAULT_S, FaultRig, RigOptions
 
 SCRIPTS = Path(__file__).parents[2] / 'config' / 'faults'
-CALM = 2.1
-"""rad/s: 1.25 times the 1.64 rad/s of the chunks that swing, and the resolution of the wire."""
+CALM = 2.13
+"""rad/s: 1.25 times the 1.7 rad/s of chunks that swing and lead back to the swing, and the
+resolution of the wire."""
 RECOVER_S, RECOVERED_S = 4.0, 9.5
 
 
@@ -369,6 +370,25 @@ ARM: Mapping[str, Case] = MappingProxyType({
     'old firmware': _refused('old_firmware', 'firmware_old'),
 })
 
+
+def _left(case: Case, words: str = '') -> Case:
+    """Return a case that strikes the left one of two arms."""
+    return replace(case, where=f'left of two arms, {words or case.where}',
+                   options=RigOptions(is_pair=True), code=f'left:{case.code}' * bool(case.code))
+
+
+PAIR: Mapping[str, Case] = MappingProxyType({
+    'one of two arms falls silent': _left(CAN['feedback silent for 0.5 s']),
+    'one of two buses takes no frames': _left(CAN['bus takes no frames']),
+    'connection of one of two arms closed': _left(CAN['connection closed']),
+    'one frame to one of two arms not taken': _left(CAN['first frame not taken']),
+    'joint fault of one of two arms': _left(ARM['overcurrent and stall']),
+    'emergency stop of one of two arms': _left(ARM['emergency stop']),
+    'hold with two arms': Case('operator', 'hold service', Outcome.HOLDS, ('operator',),
+                               act=do.hold, options=RigOptions(is_pair=True)),
+})
+
 CASES: Mapping[str, Case] = MappingProxyType({
-    **CAMERA, **CLOCK, **PROCESS, **RING, **MESSAGE, **CHECKPOINT, **CAN, **ARM, **OPERATOR})
+    **CAMERA, **CLOCK, **PROCESS, **RING, **MESSAGE, **CHECKPOINT, **CAN, **ARM, **OPERATOR,
+    **PAIR})
 """Every fault by name, in the order of the page."""

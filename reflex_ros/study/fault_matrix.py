@@ -23,14 +23,15 @@ from reflex_ros.study.fault_cases import (
     Outcome,
     load_script,
 )
+from reflex_ros.study.fault_pair import make_rig as make_virtual_rig
 from reflex_ros.study.fault_pool import Pool
 from reflex_ros.study.fault_report import RESULT, Row, write_matrix
-from reflex_ros.study.fault_rig import FAULT_S, FaultRig
+from reflex_ros.study.fault_rig import FAULT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from reflex_ros.study.fault_rig import RigOptions
+    from reflex_ros.study.fault_rig import FaultRig, RigOptions
     from reflex_ros.study.fault_socket_rig import SocketRig
 
     Rig = FaultRig | SocketRig
@@ -54,7 +55,7 @@ PAUSE_S = 0.6
 
 
 def run_case(name: str, folder: Path, case: Case | None = None, *,
-             make_rig: Callable[[Path, RigOptions], Rig] = FaultRig) -> Row:
+             make_rig: Callable[[Path, RigOptions], Rig] = make_virtual_rig) -> Row:
     """Run one fault and compare with what is specified.
 
     Args:
@@ -120,7 +121,8 @@ def _row(name: str, case: Case, rig: Rig) -> Row:
     causes = tuple(dict.fromkeys(cause for verdict, cause in found if verdict not in LIVE))
     problems = [*judged.violations, *_ids(rig.bus.tap.recent()), *_causes(case, causes),
                 *unexplained(found), *_traces(case, rig),
-                *_code(case, rig), *_outcome(case, rig, found, from_s)]
+                *_code(case, rig), *_outcome(case, rig, found, from_s),
+                *rig.further(from_s, RECOVER_S)]
     if judged.max_velocity > case.fastest:
         problems.append(f'commands went at {judged.max_velocity:.2f} rad/s, expected at most '
                         f'{case.fastest:g}')

@@ -13,10 +13,11 @@ from reflex_ros.arm.config import DriverConfig
 from reflex_ros.arm.driver import PiperDriver
 from reflex_ros.core.clock import MS, Instant, S
 from reflex_ros.core.ledger import CAUSE_CODES, VERDICT_CODES, LedgerReader, LedgerWriter
+from reflex_ros.core.limits import JointLimits
 from reflex_ros.core.param_table import BRIDGE, ENCODER, POLICY, SIMULATOR
 from reflex_ros.core.params import defaults
 from reflex_ros.core.probe import constant_costs
-from reflex_ros.core.types import ArmState
+from reflex_ros.core.types import JOINT_NAMES, ArmState
 from reflex_ros.sim.emulator import Emulator, EmulatorConfig
 from reflex_ros.sim.experts import make_chunk_expert
 from reflex_ros.sim.faults import Fault
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from reflex_ros.arm.protocol import Arm
     from reflex_ros.core.types import ControlTick, FloatArray, Reply
     from reflex_ros.sim.faults import FaultScript
+    from reflex_ros.sim.plant import Plant
+    from reflex_ros.study.fault_bus import Received
 
 LIMITS = MappingProxyType({'safety.speed_scale': 1.0, 'run.autostart': True})
 """The limits of ``config/robots/piper.yaml``, unscaled: the widest that an arm is ever given."""
@@ -55,6 +58,7 @@ class RigOptions:
         emulator: Kind of arm. has_pictures: Whether the frames carry pixels: noise.
         bridge: Fields of the bridge's settings. cameras: Names, primary first.
         is_swinging: Whether joint 1 swings, at its greatest speed when the fault comes.
+        is_pair: Whether there are two arms, left and right; faults reach into the left one.
     """
 
     seed: int = 1
@@ -66,6 +70,7 @@ class RigOptions:
     bridge: dict[str, object] = field(default_factory=dict)
     cameras: tuple[str, ...] = ('main',)
     is_swinging: bool = False
+    is_pair: bool = False
 
 
 class Records:
@@ -114,6 +119,11 @@ class Records:
         return 0 <= due - len(indices) <= self.spare and bool(
             np.array_equal(indices, np.arange(len(indices))))
 
+    def further(self, from_s: float, to_s: float) -> list[str]:
+        """Return what else was not as it must be, from the fault to the recovery: nothing."""
+        del from_s, to_s
+        return []
+
     def note_faults(self, codes: Iterable[str]) -> None:
         """Note fault codes in force."""
         self.seen += [code for code in codes if code not in self.seen]
@@ -127,6 +137,8 @@ class FaultRig(Records):
         options: What differs.
     """
 
+    make_model = FaultyOracle
+
     def __init__(self, folder: Path, options: RigOptions | None = None) -> None:
         super().__init__()
         self.options = options = options or RigOptions()
@@ -137,7 +149,7 @@ class FaultRig(Records):
         self.world = World('follow', seed=options.seed)
         self.bus: VirtualBus
         self._random = np.random.default_rng(options.seed)
-        self.model = FaultyOracle(make_chunk_expert)
+        self.model = self.make_model(make_chunk_expert)
         config = VirtualConfig(
             bridge=replace(bridge_config(params, policy='oracle'), instruction='follow',
                            **options.bridge),
@@ -293,16 +305,15 @@ class FaultRig(Records):
 
     def judge(self, from_s: float) -> Judgement:
         """Judge everything that reached the arm; the maxima count from a time of the run on."""
-        times_s, commands, measured = commands_of(self.bus.received)
-        return judge(
-            times_s, commands, measured, limits=self.run.arm.limits().intersect(self.limits),
-            period_s=self.period_ns / S, from_s=self.run.start_ns / S + from_s,
-            restarts=[*self.bus.received.restarts, *self._restarts])
+        return self._judge(self.bus.received, self._restarts, from_s)
 
     def stream(self) -> tuple[FloatArray, FloatArray]:
         """Return times of the run in s and commands ``float64[N, 7]``, as they arrived."""
-        times_s, commands, _ = commands_of(self.bus.received)
-        return times_s - self.run.start_ns / S, commands
+        return self._stream(self.bus)
+
+    def pose(self) -> FloatArray:
+        """Return where the arm truly is now, ``float64[6]``."""
+        return self.world.joint_state()[0][:6]
 
     def readings(self, judged: Judgement) -> dict[str, float]:
         """Return what else was measured: nothing, on a virtual clock."""
@@ -310,14 +321,26 @@ class FaultRig(Records):
         return {}
 
     def path(self) -> tuple[FloatArray, FloatArray]:
-        """Return times of the run in s and the measured joints ``float64[N, 6]`` at each tick."""
+        """Return times of the run in s and the true joints of all arms at each tick."""
         ticks = self.run.log.ticks
         times = np.array([tick.due_ns - self.run.start_ns for tick in ticks]) / S
         return times, self._truth[:len(ticks)]
 
     @property
     def _truth(self) -> FloatArray:
-        return np.array(self._poses, np.float64).reshape(-1, 6)
+        return np.array(self._poses, np.float64).reshape(len(self._poses), -1)
+
+    def _judge(self, received: Received, restarts: list[int], from_s: float) -> Judgement:
+        times_s, commands, measured = commands_of(received)
+        return judge(
+            times_s, commands, measured,
+            limits=of_one(self.run.arm.limits()).intersect(self.limits),
+            period_s=self.period_ns / S, from_s=self.run.start_ns / S + from_s,
+            restarts=[*received.restarts, *restarts])
+
+    def _stream(self, bus: VirtualBus) -> tuple[FloatArray, FloatArray]:
+        times_s, commands, _ = commands_of(bus.received)
+        return times_s - self.run.start_ns / S, commands
 
     def _worker(self, name: str) -> Any:
         return getattr(self.run, f'{name}_worker')
@@ -329,7 +352,7 @@ class FaultRig(Records):
 
         def watched(now, due_ns, index):
             out = step(now, due_ns, index)
-            pose = self.world.joint_state()[0][:6]
+            pose = self.pose()
             while len(self._poses) < len(self.run.log.ticks) + sum(
                     type(o.value).__name__ == 'ControlTick' for o in out):
                 self._poses.append(pose)
@@ -344,21 +367,34 @@ class FaultRig(Records):
         return self._random.integers(0, 256, (4, 4, 3), np.uint8)
 
     def _make_arm(self, run: VirtualRun) -> Arm:
+        arm, self.bus = self._make_one(run, self.world)
+        return arm
+
+    def _make_one(self, run: VirtualRun, plant: Plant,
+                  name: str = '') -> tuple[PiperDriver, VirtualBus]:
+        """Return a driver and the bus with its arm; of one of several with a name."""
         injector = FaultInjector(self.options.script) if self.options.script else None
-        emulator = Emulator(self.world, run.clock.mono_ns(), config=self.options.emulator,
+        emulator = Emulator(plant, run.clock.mono_ns(), config=self.options.emulator,
                             faults=injector)
-        self.bus = VirtualBus(emulator, run.timeline, run.clock, before_step=run.advance)
+        bus = VirtualBus(emulator, run.timeline, run.clock, before_step=run.advance)
         config = DriverConfig(
-            transport='socketcand', limits=self.limits, lock_dir=self.folder,
-            feedback_timeout_ns=100 * MS)
+            channel=name or 'can0', prefix=f'{name}_' if name else '', transport='socketcand',
+            limits=self.limits, lock_dir=self.folder, feedback_timeout_ns=100 * MS)
         return PiperDriver(config, TimelineClock(run.timeline, run.clock),
-                           make_link=partial(VirtualLink, bus=self.bus))
+                           make_link=partial(VirtualLink, bus=bus)), bus
 
     def reply(self, answer: tuple[Reply, tuple]) -> None:
         """Note the answer of a service and deliver its outputs."""
         reply, outputs = answer
         self.replies.append(reply)
         self.run.publish(outputs)
+
+
+def of_one(limits: JointLimits, number: int = 0) -> JointLimits:
+    """Return the limits of one of several arms."""
+    own = slice(number * len(JOINT_NAMES), (number + 1) * len(JOINT_NAMES))
+    return JointLimits(*(getattr(limits, name)[own] for name in (
+        'lower', 'upper', 'velocity', 'acceleration', 'jerk')))
 
 
 def rig_params(options: RigOptions) -> dict[str, object]:

@@ -3,7 +3,8 @@
 It is what ``reflex_ros.sim.can_server`` serves, with orders on standard input, a line of JSON
 each: ``{"inject": {...}}`` puts a fault in force now, ``{"push": [rad, seconds]}`` is somebody who
 pushes joint 1 aside. What arrived goes to ``can_tap.bin``, where the arm was at every cycle to
-``poses.npy``. The end of the input ends it; its last line are the server's counters.
+``poses.npy``. The end of the input ends it; its last line are the server's counters. Of several
+arms orders are for the first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -51,22 +52,28 @@ def script_from_json(values: Mapping[str, Any]) -> FaultScript:
                        faults=tuple(map(fault_from_json, values['faults'])))
 
 
-class SimulatedArm:
-    """One arm on a server.
+class SimulatedArms:
+    """Arms on a server, each on a channel.
 
     Args:
         folder: For the tap and the poses.
-        config: Kind of arm. script: Faults from power-on, None for none.
+        config: Kind of arm. script: Faults of the first from power-on, None for none.
+        channels: Their names.
     """
 
-    def __init__(self, folder: Path, config: EmulatorConfig, script: FaultScript | None) -> None:
+    def __init__(self, folder: Path, config: EmulatorConfig, script: FaultScript | None,
+                 channels: Sequence[str] = (CHANNEL,)) -> None:
         self._folder, self._clock = folder, SystemClock()
-        plant = KinematicPlant(self._clock)
-        self._emulator = Emulator(plant, self._clock.mono_ns(), config=config,
-                                  faults=FaultInjector(script) if script else None)
+        arms = {name: self._make_arm(config, script if n == 0 else None)
+                for n, name in enumerate(channels)}
+        self._every, self._first = tuple(arms.values()), arms[channels[0]]
         self._poses: list[tuple[float, ...]] = []
-        self.server = CanServer({CHANNEL: self._emulator}, self._clock, port=0,
-                                tap_path=folder / TAP, before_tick=self._note)
+        self.server = CanServer(arms, self._clock, port=0, tap_path=folder / TAP,
+                                before_tick=self._note)
+
+    def _make_arm(self, config: EmulatorConfig, script: FaultScript | None) -> Emulator:
+        return Emulator(KinematicPlant(self._clock), self._clock.mono_ns(), config=config,
+                        faults=FaultInjector(script) if script else None)
 
     def serve(self, orders: Iterable[str], *, priority: int) -> None:
         """Serve until the orders end.
@@ -89,14 +96,15 @@ class SimulatedArm:
 
     def _obey(self, order: Mapping[str, Any]) -> None:
         if 'inject' in order:
-            self._emulator.faults.inject(fault_from_json(order['inject']), self._clock.mono_ns())
+            self._first.faults.inject(fault_from_json(order['inject']), self._clock.mono_ns())
         if 'push' in order:
             rad, seconds = order['push']
-            push_firmware(self._emulator.firmware, rad, seconds, _later)
+            push_firmware(self._first.firmware, rad, seconds, _later)
 
     def _note(self, now_ns: int) -> None:
-        reading = self._emulator.firmware.reading
-        self._poses.append((now_ns / S, *reading.joints_rad, reading.gripper_m))
+        readings = [arm.firmware.reading for arm in self._every]
+        self._poses.append((now_ns / S, *(value for one in readings for value in (
+            *one.joints_rad, one.gripper_m))))
 
 
 def _later(seconds: float, action: Any) -> None:
@@ -106,11 +114,12 @@ def _later(seconds: float, action: Any) -> None:
 
 
 def main() -> int:
-    """Serve as the first line of the input says: folder, priority, kind of arm and script."""
+    """Serve as the first line of the input says: folder, priority, kind, script, channels."""
     first = json.loads(sys.stdin.readline())
     script = script_from_json(first['script']) if first['script'] else None
-    arm = SimulatedArm(Path(first['folder']), EmulatorConfig(**first['emulator']), script)
-    arm.serve(sys.stdin, priority=first['priority'])
+    arms = SimulatedArms(Path(first['folder']), EmulatorConfig(**first['emulator']), script,
+                         first['channels'])
+    arms.serve(sys.stdin, priority=first['priority'])
     return 0
 
 

@@ -28,7 +28,8 @@ from reflex_ros.study.fault_cases import CASES
 from reflex_ros.study.fault_matrix import run_case
 from reflex_ros.study.fault_pool import Pool
 from reflex_ros.study.fault_report import SOCKET, Row, write_socket
-from reflex_ros.study.fault_socket_rig import PRIORITY, SocketRig
+from reflex_ros.study.fault_socket_pair import make_socket_rig
+from reflex_ros.study.fault_socket_rig import PRIORITY
 from reflex_ros.study.results import read_revision
 
 SIDE_BY_SIDE = 4
@@ -50,7 +51,8 @@ def run_on_socket(name: str, *, priority: int = PRIORITY) -> Row:
     """Run one fault in this process until the machine was on time."""
     for runs in range(1, MOST_RUNS + 1):
         with TemporaryDirectory() as folder:
-            row = run_case(name, Path(folder), make_rig=partial(SocketRig, priority=priority))
+            row = run_case(
+                name, Path(folder), make_rig=partial(make_socket_rig, priority=priority))
         row = replace(row, runs=runs)
         if not is_void(row):
             return row

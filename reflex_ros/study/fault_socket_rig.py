@@ -19,20 +19,23 @@ from reflex_ros.arm.config import DriverConfig
 from reflex_ros.arm.driver import PiperDriver
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ArmError
+from reflex_ros.core.interpolate import revolute
 from reflex_ros.core.ledger import LedgerWriter
+from reflex_ros.core.types import JOINT_NAMES
 from reflex_ros.sim.can_tap import TapRecord, read_tap
 from reflex_ros.stages.build import bridge_config, limits_from, policy_config
 from reflex_ros.stages.inproc import InprocConfig
 from reflex_ros.study.fault_arrivals import judge_arrivals, parts_of
-from reflex_ros.study.fault_rig import FAULT_S, LEDGER, Records, RigOptions, rig_params
+from reflex_ros.study.fault_rig import FAULT_S, LEDGER, Records, RigOptions, of_one, rig_params
 from reflex_ros.study.fault_sim import CHANNEL, POSES, TAP, fault_to_json
 from reflex_ros.study.fault_socket_run import HomeExpert, SocketRun, SteppedClock, soon
 from reflex_ros.study.fault_swing import INFERENCE_NS, LEAD_S, FaultyOracle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from reflex_ros.arm.protocol import Arm
     from reflex_ros.core.types import FloatArray, Reply
     from reflex_ros.sim.faults import Fault
     from reflex_ros.study.fault_arrivals import Arrivals
@@ -47,16 +50,18 @@ class Simulator:
     Args:
         folder: For its tap and its poses.
         options: Kind of arm and its script. priority: FIFO priority of its bus.
+        channels: One for each arm.
     """
 
-    def __init__(self, folder: Path, options: RigOptions, priority: int) -> None:
+    def __init__(self, folder: Path, options: RigOptions, priority: int,
+                 channels: Sequence[str] = (CHANNEL,)) -> None:
         self._process = subprocess.Popen(
             [sys.executable, '-m', 'reflex_ros.study.fault_sim'], text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         script = None if options.script is None else {
             'seed': options.script.seed, 'faults': list(map(fault_to_json, options.script.faults))}
         self.order({'folder': str(folder), 'emulator': asdict(options.emulator),
-                    'script': script, 'priority': priority})
+                    'script': script, 'priority': priority, 'channels': list(channels)})
         self.port = int(self._answer()['port'])
         self.stats: dict[str, Any] = {}
 
@@ -85,11 +90,11 @@ class SocketBus:
     """What reached the simulator, and how to break the way there.
 
     Args:
-        arm: The driver. folder: With the tap.
+        arm: The driver. folder: With the tap. number: Of the arm's channel.
     """
 
-    def __init__(self, arm: PiperDriver, folder: Path) -> None:
-        self._arm, self._folder = arm, folder
+    def __init__(self, arm: PiperDriver, folder: Path, number: int = 0) -> None:
+        self._arm, self._folder, self._number = arm, folder, number
         self.tap = self
 
     def recent(self, *, since_ns: int = 0) -> tuple[TapRecord, ...]:
@@ -97,7 +102,8 @@ class SocketBus:
         return tuple(
             TapRecord(int(r['mono_ns']), CHANNEL, int(r['can_id']),
                       r['data'][:r['length']].tobytes())
-            for r in read_tap(self._folder / TAP)[1] if r['mono_ns'] >= since_ns)
+            for r in read_tap(self._folder / TAP)[1]
+            if r['mono_ns'] >= since_ns and r['channel'] == self._number)
 
     def fill(self, is_full: bool) -> None:
         """Let the system take no frames, as a socket whose queue is full."""
@@ -147,6 +153,8 @@ class SocketRig(Records):
     """
 
     spare = 5
+    sides: tuple[str, ...] = ('',)
+    make_model = FaultyOracle
 
     def __init__(self, folder: Path, options: RigOptions, *, priority: int = PRIORITY) -> None:
         super().__init__()
@@ -154,12 +162,12 @@ class SocketRig(Records):
         self.folder, self.options = folder, options
         params = rig_params(options)
         self.limits, self._random = limits_from(params), np.random.default_rng(options.seed)
-        self.simulator = Simulator(folder, options, priority)
+        self.simulator = Simulator(
+            folder, options, priority, [side or CHANNEL for side in self.sides])
         clock = SteppedClock()
-        arm = PiperDriver(DriverConfig(
-            transport='socketcand', port=self.simulator.port, limits=self.limits, lock_dir=folder,
-            feedback_timeout_ns=100 * MS), clock)
-        self.model = FaultyOracle(lambda task: HomeExpert(), cost_ns=INFERENCE_NS)
+        drivers = [self._make_driver(side, clock) for side in self.sides]
+        arm = self._join(drivers)
+        self.model = self.make_model(lambda task: HomeExpert(), cost_ns=INFERENCE_NS)
         self.model.clock = clock
         bridge = replace(bridge_config(params, policy='oracle'), instruction='home',
                          **options.bridge)
@@ -168,9 +176,19 @@ class SocketRig(Records):
                          duration_ns=round(options.duration_s * S)),
             arm=arm, limits=self.limits, clock=clock, model=self.model, priority=priority,
             render=self._picture if options.has_pictures else None)
-        self.bus = SocketBus(arm, folder)
+        self.buses = [SocketBus(one, folder, n) for n, one in enumerate(drivers)]
+        self.bus = self.buses[0]
         self.period_ns = bridge.period_ns
         self._events: list[tuple[float, Callable[[], object]]] = []
+
+    def _make_driver(self, side: str, clock: SteppedClock) -> PiperDriver:
+        return PiperDriver(DriverConfig(
+            channel=side or CHANNEL, prefix=f'{side}_' if side else '', transport='socketcand',
+            port=self.simulator.port, limits=self.limits, lock_dir=self.folder,
+            feedback_timeout_ns=100 * MS), clock)
+
+    def _join(self, drivers: Sequence[PiperDriver]) -> Arm:
+        return drivers[0]
 
     # ---- what a fault reaches into -----------------------------------------------------------
 
@@ -296,22 +314,31 @@ class SocketRig(Records):
 
     def judge(self, from_s: float) -> Arrivals:
         """Judge everything that reached the arm; the maxima count from a time of the run on."""
-        self.parts = parts_of(self.bus.recent())
-        return judge_arrivals(
-            self.parts, self._poses, limits=self.run.arm.limits().intersect(self.limits),
-            period_s=self.period_ns / S, from_s=self.run.start_ns / S + from_s)
+        return self._judge(0, from_s)
 
     def stream(self) -> tuple[FloatArray, FloatArray]:
         """Return times of the run in s and commands ``float64[N, 7]``, as they arrived."""
-        parts = parts_of(self.bus.recent())
-        times = np.concatenate([part.times_s for part in parts]) - self.run.start_ns / S
-        return times, np.concatenate([part.commands for part in parts])
+        return self._stream(0)
 
     def path(self) -> tuple[FloatArray, FloatArray]:
-        """Return times of the run in s and the true joints ``float64[N, 6]`` at each tick."""
+        """Return times of the run in s and the true joints of all arms at each tick."""
         due = np.array([tick.due_ns for tick in self.run.log.ticks]) / S
-        joints = [np.interp(due, self._poses[:, 0], self._poses[:, j + 1]) for j in range(6)]
+        columns = 1 + np.flatnonzero(revolute(self._poses.shape[1] - 1))
+        joints = [np.interp(due, self._poses[:, 0], self._poses[:, j]) for j in columns]
         return due - self.run.start_ns / S, np.stack(joints, axis=1)
+
+    def _judge(self, number: int, from_s: float) -> Arrivals:
+        width = len(JOINT_NAMES)
+        own = np.r_[0, 1 + number * width:1 + (number + 1) * width]
+        return judge_arrivals(
+            parts_of(self.buses[number].recent()), self._poses[:, own],
+            limits=of_one(self.run.arm.limits(), number).intersect(self.limits),
+            period_s=self.period_ns / S, from_s=self.run.start_ns / S + from_s)
+
+    def _stream(self, number: int) -> tuple[FloatArray, FloatArray]:
+        parts = parts_of(self.buses[number].recent())
+        times = np.concatenate([part.times_s for part in parts]) - self.run.start_ns / S
+        return times, np.concatenate([part.commands for part in parts])
 
     def readings(self, judged: Arrivals) -> dict[str, float]:
         """Return how late commands and their reader were, ms."""
