@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 INFERENCE = 'inference'
 """Executable that hosts encoder and policy in one process, on two threads."""
 
+ALL, ROBOT = 'all', 'robot'
+PARTS = (ALL, ROBOT, INFERENCE)
+"""What of the suite runs on this machine: all of it; arm, cameras and recorder; or encoder and
+policy."""
+
 RESTART_BACKOFF_S = (1.0, 2.0, 4.0)
 """Waits before the restarts of one process; there are as many restarts as waits."""
 
@@ -87,6 +92,11 @@ class Graph:
         return tuple(node for node in _ACTIVATION if node in self.configure_order)
 
     @property
+    def is_far_from_the_arm(self) -> bool:
+        """Whether the policy runs here, and the bridge on another machine."""
+        return POLICY in self.configure_order and BRIDGE not in self.configure_order
+
+    @property
     def stop_groups(self) -> tuple[tuple[ProcessSpec, ...], ...]:
         """Processes that stop together, first group first."""
         ranks = sorted({process.stop_rank for process in self.processes})
@@ -113,19 +123,22 @@ def patient(graph: Graph, parameters: Mapping[str, Mapping[str, Value]]) -> Grap
         for process in graph.processes))
 
 
-def suite(*, simulated: bool, one_process: bool = True, record: bool = True) -> Graph:
-    """Return the graph of the suite.
+def suite(*, simulated: bool, one_process: bool = True, record: bool = True,
+          part: str = ALL) -> Graph:
+    """Return the graph of the suite, or of the part of it that one of two machines runs.
 
     Args:
         simulated: Whether the simulator takes the place of arm and cameras.
         one_process: Whether encoder and policy share a process, as they should on one GPU.
-        record: Whether a bag is recorded.
+        record: Whether a bag is recorded, where the bridge runs.
+        part: One of ``PARTS``.
     """
+    inference = [_INFERENCE] if one_process else [_ENCODER, _POLICY]
+    if part == INFERENCE:
+        return Graph(tuple(inference))
     processes = [_SIMULATOR, _BRIDGE] if simulated else [_BRIDGE]
-    processes += [_INFERENCE] if one_process else [_ENCODER, _POLICY]
-    if record:
-        processes.append(_RECORDER)
-    return Graph(tuple(processes))
+    processes += inference if part == ALL else []
+    return Graph((*processes, _RECORDER) if record else tuple(processes))
 
 
 def recording() -> Graph:

@@ -150,7 +150,8 @@ class BringUp:
 
     def _run(self, context: Any, steps: list[Step]) -> None:
         if self._link is None:
-            self._link = GraphLink(self._namespace)
+            self._link = GraphLink(
+                self._namespace, tells_time=self._graph.is_far_from_the_arm)
         routine = Routine(steps, self._link)
         context.add_completion_future(
             context.asyncio_loop.run_in_executor(None, self._advance, context, routine))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.bringup import ending
-from reflex_ros.bringup.graph import suite
+from reflex_ros.bringup.graph import ALL, suite
 from reflex_ros.bringup.session import RunSpec, run_session
 from reflex_ros.bringup.settings import effective
 from reflex_ros.core.clock import SystemClock
@@ -31,6 +31,7 @@ class RobotSpec:
         record: Whether a bag is recorded.
         runs: Folder of the run folders.
         overrides: Further parameters by name; they win.
+        part: What of the suite runs on this machine, one of ``graph.PARTS``.
     """
 
     files: tuple[Path, ...]
@@ -39,6 +40,7 @@ class RobotSpec:
     record: bool
     runs: Path
     overrides: Mapping[str, object]
+    part: str = ALL
 
 
 def run_robot(spec: RobotSpec) -> int:
@@ -47,18 +49,20 @@ def run_robot(spec: RobotSpec) -> int:
     Domain and discovery range stay as the environment has them: cameras and operators are on it.
     """
     values = effective(spec.files, spec.overrides)
-    folder = RunFolder.create(
-        spec.runs.resolve(), str(values[BRIDGE]['chunk.mode']), SystemClock())
+    kind = str(values[BRIDGE]['chunk.mode']) if spec.part == ALL else spec.part
+    folder = RunFolder.create(spec.runs.resolve(), kind, SystemClock())
     chosen = {**spec.overrides, 'run.folder': str(folder.path)}
-    run = RunSpec(
-        suite(simulated=False, one_process=spec.one_process, record=spec.record), folder,
-        effective(spec.files, chosen), namespace=spec.namespace,
-    )
+    graph = suite(
+        simulated=False, one_process=spec.one_process, record=spec.record, part=spec.part)
+    run = RunSpec(graph, folder, effective(spec.files, chosen), namespace=spec.namespace)
     print(f'run folder: {folder.path}')
-    if not values[BRIDGE]['run.autostart']:
+    if graph.is_far_from_the_arm:
+        print(f'what the nodes say: {folder.logs}')
+    elif not values[BRIDGE]['run.autostart']:
         print('the arm holds until you call: reflex-ros arm resume')
     result = run_session(run, until=never)
-    ending.report(folder)
+    if not graph.is_far_from_the_arm:
+        ending.report(folder)
     return result.exit_code
 
 

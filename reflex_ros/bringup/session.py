@@ -107,7 +107,7 @@ class Interrupts:
 
 def run_session(
     spec: RunSpec, *, until: Callable[[Progress, int], str], console: Console | None = None,
-    make_link: Callable[[str], Link] | None = None,
+    make_link: Callable[[str, bool], Link] | None = None,
 ) -> Result:
     """Run a graph until ``until`` says why to stop, something is lost, or a signal comes.
 
@@ -119,7 +119,8 @@ def run_session(
         until: Given the progress and the steady instant since which all is active (0 before);
             returns why to stop, or ''.
         console: Where status and events go.
-        make_link: Makes the link to the nodes from the namespace.
+        make_link: Makes the link to the nodes from the namespace, and whether it tells the
+            machine of the arm what time it is here.
     """
     clock = SystemClock()
     console = console or Console(sys.stdout, clock)
@@ -132,7 +133,7 @@ def run_session(
     )
     log = EventLog(folder.path / 'supervisor.jsonl', clock, printer=console.line)
     leftovers = Leftovers()
-    link = (make_link or _ros_link)(spec.namespace)
+    link = (make_link or _ros_link)(spec.namespace, spec.graph.is_far_from_the_arm)
     supervisor = Supervisor(
         patient(spec.graph, spec.parameters),
         launcher=ProcessLauncher(command, logs=folder.logs, environment=environment),
@@ -241,7 +242,7 @@ class _Loop:
             self._leftovers.refresh()
 
 
-def _ros_link(namespace: str) -> Link:
+def _ros_link(namespace: str, tells_time: bool) -> Link:
     from reflex_ros.ros.graph_link import GraphLink
 
-    return GraphLink(namespace)
+    return GraphLink(namespace, tells_time=tells_time)

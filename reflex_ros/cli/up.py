@@ -18,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='encoder and policy in one process (default)')
     add('--two-processes', action='store_false', dest='one_process',
         help='encoder and policy in a process each')
+    add('--part', choices=('all', 'robot', 'inference'), default='all',
+        help='what runs on this machine: all; arm and recorder; encoder and policy '
+        '(docs/offboard.md)')
     add('--record', action=argparse.BooleanOptionalAction, default=True,
         help='record a bag into the run folder (default)')
     add('--runs', type=Path, default=Path('runs'), metavar='DIR',
@@ -32,5 +35,5 @@ def run(options: argparse.Namespace) -> int:
     return run_robot(RobotSpec(
         files=tuple(options.files), namespace=options.namespace,
         one_process=options.one_process, record=options.record, runs=options.runs,
-        overrides=parse_overrides(options.param),
+        overrides=parse_overrides(options.param), part=options.part,
     ))

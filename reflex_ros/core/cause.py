@@ -20,6 +20,12 @@ POLICY = 'policy'
 CAMERA_DROPS = ('camera_skew', 'camera_age')
 """``StageStatus.reason`` of an encoder that makes no block because of its cameras."""
 
+LINK_SILENT_NS = 150 * MS
+"""Another machine that is asked every 50 ms and gave no answer for longer is not reached."""
+
+LOSSY_PATIENCE = 5
+"""A lossy link needs so much longer to bring a sign of life, sent again until it arrives."""
+
 _SILENT_ARM = (ArmState.DISCONNECTED, ArmState.CONNECTED, ArmState.CHECKED, ArmState.FAULTED)
 _UNASKED_ARM = (ArmState.CONNECTED, ArmState.CHECKED, ArmState.ENABLED)
 _RESTING = (Cause.ARM_FAULT, Cause.OPERATOR, Cause.INSTRUCTION, Cause.WARMUP)
@@ -72,6 +78,21 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """What is known of the link to the machine of encoder and policy, where that is another one.
+
+    Attributes:
+        answered_ns: When its newest answer arrived.
+        back_ns: When answers began again after a silence, 0 = there was none.
+        is_lossy: Whether so many answers stay out that messages do too.
+    """
+
+    answered_ns: int
+    back_ns: int = 0
+    is_lossy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkFacts:
     """The accepted chunk that is due at the tick.
 
@@ -117,6 +138,7 @@ class TickFacts:
         last_chunk_ns: Receipt of the newest chunk, whatever became of it.
         last_accept_ns, last_reject_ns: Newest acceptance and rejection.
         encoder, policy: What is known of the nodes, None before their first sign of life.
+        link: What is known of the link to their machine, None if they share ours.
         bounds: Thresholds.
     """
 
@@ -146,6 +168,7 @@ class TickFacts:
     last_reject_ns: int = 0
     encoder: NodeFacts | None = None
     policy: NodeFacts | None = None
+    link: LinkFacts | None = None
     bounds: CauseBounds = CauseBounds()
 
 
@@ -257,10 +280,18 @@ def _is_tick_late(facts: TickFacts) -> bool:
 
 
 def _is_node_dead(facts: TickFacts) -> bool:
+    """Whether a node ended or fell silent; behind a silent link nobody can tell."""
+    is_lossy = facts.link is not None and facts.link.is_lossy
+    bound_ns = facts.bounds.status_ns * (LOSSY_PATIENCE if is_lossy else 1)
     return any(
-        node.has_exited or _past(facts, node.received_ns, facts.bounds.status_ns)
+        node.has_exited
+        or (_past(facts, node.received_ns, bound_ns) and not _is_cut_off(facts))
         for node in _nodes(facts)
     )
+
+
+def _is_cut_off(facts: TickFacts) -> bool:
+    return facts.link is not None and _past(facts, facts.link.answered_ns, LINK_SILENT_NS)
 
 
 def _is_ring_lost(facts: TickFacts) -> bool:
@@ -295,8 +326,16 @@ def _is_sync_wait(facts: TickFacts) -> bool:
 
 
 def _is_transport(facts: TickFacts) -> bool:
-    is_missing = _is_chunk_missing(facts) or _is_block_missing(facts)
+    is_missing = _is_chunk_missing(facts) or _is_block_missing(facts) or _is_link_bad(facts)
     return is_missing and not is_live(facts)
+
+
+def _is_link_bad(facts: TickFacts) -> bool:
+    """Whether the link to the other machine is silent, lossy, or back for too short a time."""
+    if facts.link is None:
+        return False
+    is_new = _since(facts, facts.link.back_ns, _pause_ns(facts))
+    return is_new or facts.link.is_lossy or _is_cut_off(facts)
 
 
 def _is_chunk_missing(facts: TickFacts) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reflex_ros.core.clock import Clock
     from reflex_ros.core.types import ControlTick
     from reflex_ros.nodes.bridge_topics import BridgeTopics
+    from reflex_ros.ros.clock_exchange import ClockAsker
     from reflex_ros.stages.bridge import Bridge
     from reflex_ros.stages.build import Params
 
@@ -36,13 +37,14 @@ def hardware(params: Params) -> str:
     return f'piper:{"+".join(several.values()) or params["arm.channel"]}'
 
 
-def sources(arm: Arm, bridge: Bridge, topics: BridgeTopics, *,
+def sources(arm: Arm, bridge: Bridge, topics: BridgeTopics, *, link: ClockAsker,
             clock: Clock) -> dict[str, Callable[[], Diagnosis]]:
     """Return what the bridge's diagnostics ask, by part of the node."""
     return {
         'tick': lambda: tick_diagnosis(topics.last_tick, clock.mono_ns()),
         'arm': lambda: arm_diagnosis(arm, bridge),
         'bus': lambda: bus_diagnosis(arm.stats()),
+        'link': link.diagnose,
         'topics': lambda: topics_diagnosis(topics.outbox.backlog, topics.outbox.dropped),
     }
 

@@ -1,4 +1,4 @@
-"""The four services of the bridge; each answers accepted and why.
+"""What others ask of the bridge, four services that answer accepted and why, and what it asks.
 
 A recovery takes seconds, and one executor serves all that the node hears. So it runs on a thread
 of its own, and its answer leaves when it is done; a hold is answered at once meanwhile. Answers
@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.task import Future
 
+from reflex_ros.ros.clock_exchange import ClockAsker
 from reflex_ros.ros.convert import reply_to_msg
 from reflex_ros.ros.qos import SERVICES, load_type
 
 if TYPE_CHECKING:
+    from reflex_ros.core.cause import LinkFacts
+    from reflex_ros.core.clock import Instant
     from reflex_ros.core.types import Reply
     from reflex_ros.ros.lifecycle import ReflexNode
     from reflex_ros.stages.base import Output
@@ -55,6 +58,15 @@ def serve_bridge(node: ReflexNode, bridge: Bridge, lock: threading.RLock,
     # reentrant: the others must not wait for it, and a second request is refused, not queued
     node.create_service(load_type(SERVICES['recover']), 'recover', _slow_callback(node, bridge),
                         callback_group=ReentrantCallbackGroup())
+
+
+def ask_other_machine(node: ReflexNode, bridge: Bridge, lock: threading.RLock) -> ClockAsker:
+    """Ask the machine of encoder and policy for its time, if it is another one."""
+    def tell(link: LinkFacts | None, now: Instant, ahead_ns: int) -> None:
+        with lock:
+            bridge.link(link, now, ahead_ns=ahead_ns)
+
+    return ClockAsker(node, tell)
 
 
 def _callback(node: ReflexNode, name: str, ask: Ask,

@@ -12,7 +12,7 @@ from reflex_ros.core.errors import ArmError, ReflexError
 from reflex_ros.core.param_table import BRIDGE
 from reflex_ros.core.priority import Urgency, freeze_garbage
 from reflex_ros.nodes.bridge_diagnostics import hardware, sources
-from reflex_ros.nodes.bridge_services import serve_bridge
+from reflex_ros.nodes.bridge_services import ask_other_machine, serve_bridge
 from reflex_ros.nodes.bridge_topics import BridgeTopics
 from reflex_ros.ros import convert
 from reflex_ros.ros.diagnostics import Diagnostics
@@ -53,7 +53,8 @@ class BridgeNode(ReflexNode):
         self.listen(topic('stage_status'), self._on_status)
         serve_bridge(self, self._bridge, self._lock, self._topics.publish)
         self._diagnostics = Diagnostics(self, hardware(self.params), sources=sources(
-            self._arm, self._bridge, self._topics, clock=self.steady))
+            self._arm, self._bridge, self._topics, clock=self.steady,
+            link=ask_other_machine(self, self._bridge, self._lock)))
 
     def activate(self) -> None:
         """Enable the arm at its measured pose and start the loop."""
@@ -83,8 +84,7 @@ class BridgeNode(ReflexNode):
         with self._lock:
             bridge.request_stop(self.steady.now())
         until_ns = self.steady.mono_ns() + bridge.longest_stop_ns
-        while (loop.is_running and not bridge.is_at_rest
-               and self.steady.mono_ns() < until_ns):
+        while loop.is_running and not bridge.is_at_rest and self.steady.mono_ns() < until_ns:
             self.steady.sleep_until(self.steady.mono_ns() + 5 * MS)
         if not bridge.is_at_rest:
             self._warn('the control loop ended before the arm was brought to rest')

@@ -19,6 +19,7 @@ from rclpy.signals import SignalHandlerOptions
 
 from reflex_ros.core.clock import S, SystemClock
 from reflex_ros.core.types import Plan
+from reflex_ros.ros.clock_exchange import ClockAnswerer
 from reflex_ros.ros.convert import MessageError, plan_from_msg
 from reflex_ros.ros.qos import topic
 from reflex_ros.ros.spin import ensure_log_dir
@@ -44,9 +45,11 @@ class GraphLink:
     Args:
         namespace: Namespace of the graph.
         timeout_s: Longest time for one transition: start of the process, load and warm-up.
+        tells_time: Whether it tells a bridge on another machine what time it is on this one.
     """
 
-    def __init__(self, namespace: str = '', *, timeout_s: float = 120.0) -> None:
+    def __init__(self, namespace: str = '', *, timeout_s: float = 120.0,
+                 tells_time: bool = False) -> None:
         ensure_log_dir(os.environ)
         self._timeout_s = timeout_s
         self._context = Context()
@@ -60,6 +63,7 @@ class GraphLink:
         self._plan: Plan | None = None
         plan = topic('plan')
         self._node.create_subscription(plan.message, plan.name, self._take_plan, plan.qos)
+        self._answerer = ClockAnswerer(self._node, SystemClock()) if tells_time else None
         self._closing = threading.Event()
         self._clients: dict[str, Any] = {}
         self._clients_lock = threading.Lock()

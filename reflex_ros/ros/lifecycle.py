@@ -27,7 +27,7 @@ from reflex_ros.ros.convert import MessageError
 from reflex_ros.ros.log import NodeLog
 from reflex_ros.ros.params import read_params
 from reflex_ros.ros.publish import CLOSE_WAIT_S, Outbox, Publisher, rcl
-from reflex_ros.ros.qos import Profile, Topic
+from reflex_ros.ros.qos import Topic, is_image
 from reflex_ros.ros.spin import Stop
 
 ENTITIES = ('publisher', 'subscription', 'service', 'client', 'timer')
@@ -208,7 +208,7 @@ class ReflexNode(LifecycleNode):  # type: ignore[misc]
         Messages but images come as bytes, so that one that is too large or no text is dropped
         before it takes the interpreter's lock for seconds or ends the executor.
         """
-        is_raw = topic.profile is not Profile.SENSOR
+        is_raw = not is_image(topic)
 
         def guarded(msg: Any) -> None:
             try:

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from rclpy.executors import SingleThreadedExecutor
 
-from reflex_ros.ros.qos import TOPICS, Topic, image_topic
-from reflex_ros.ros.recording_qos import is_image, reader_qos
+from reflex_ros.ros.qos import TOPICS, Topic, image_topic, is_image
+from reflex_ros.ros.recording_qos import reader_qos
 from reflex_ros.ros.spin import command_node
 
 COMPRESSED = '/compressed'

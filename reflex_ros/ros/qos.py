@@ -81,6 +81,8 @@ TOPICS: tuple[Topic, ...] = (
     Topic('stage_status', 'reflex_msgs/msg/StageStatus', Profile.RECORD, _STAGES),
     Topic('joint_states', 'sensor_msgs/msg/JointState', Profile.RECORD, _BRIDGE),
     Topic('sim_truth', 'reflex_msgs/msg/SimTruth', Profile.RECORD, ('simulator',)),
+    Topic('clock_request', 'sensor_msgs/msg/TimeReference', Profile.SENSOR, _BRIDGE),
+    Topic('clock_answer', 'sensor_msgs/msg/TimeReference', Profile.SENSOR, ('supervisor',)),
     Topic(
         '/diagnostics',
         'diagnostic_msgs/msg/DiagnosticArray',
@@ -122,6 +124,11 @@ def image_topic(name: str) -> Topic:
     """
     kind = 'CompressedImage' if name.endswith('/compressed') else 'Image'
     return Topic(name, f'sensor_msgs/msg/{kind}', Profile.SENSOR, ('simulator',))
+
+
+def is_image(entry: Topic) -> bool:
+    """Return whether a topic carries images."""
+    return entry.type.startswith('sensor_msgs/msg/') and entry.type.endswith('Image')
 
 
 def camera_topic(camera: str) -> str:

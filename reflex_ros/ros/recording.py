@@ -21,11 +21,20 @@ from reflex_ros.core.clock import Clock
 from reflex_ros.core.errors import EXIT_DONE, ConfigError
 from reflex_ros.core.param_table import Value
 from reflex_ros.ros.diagnostics import Diagnosis, Level
-from reflex_ros.ros.qos import TOPICS, Profile, Topic, camera_topic, image_topic, topic
-from reflex_ros.ros.recording_qos import is_image, reader_qos
+from reflex_ros.ros.qos import (
+    TOPICS,
+    Profile,
+    Topic,
+    camera_topic,
+    image_topic,
+    is_image,
+    topic,
+)
+from reflex_ros.ros.recording_qos import reader_qos
 
-_UNRECORDED = ('/clock',)
-"""Recorded only where named: a bag has its own times."""
+_UNRECORDED = ('/clock', 'clock_request', 'clock_answer')
+"""Recorded only where named: a bag has its own times, and what two machines ask each other about
+theirs is answered in ``/diagnostics``."""
 NO_COMPRESSION, AUTO = 'none', 'auto'
 SNAPSHOT_COMPRESSION = 'jpeg'
 """What ``auto`` is for a snapshot: a minute of a camera must fit into memory."""

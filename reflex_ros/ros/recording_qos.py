@@ -24,18 +24,13 @@ from rosbags.interfaces import Qos, QosLiveliness
 from reflex_ros.bag.metadata import FOREVER, offered_qos
 from reflex_ros.core.clock import S
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.ros.qos import Topic
+from reflex_ros.ros.qos import Topic, is_image
 
 DEPTH = 1000
 """Messages of one topic that may wait for the recorder: more than a second of the busiest."""
 IMAGE_DEPTH = 10
 MANUAL = QoSLivelinessPolicy.MANUAL_BY_TOPIC
 _FOREVER_NS = FOREVER.sec * S + FOREVER.nsec
-
-
-def is_image(entry: Topic) -> bool:
-    """Return whether a topic carries images."""
-    return entry.type.startswith('sensor_msgs/msg/') and entry.type.endswith('Image')
 
 
 def reader_qos(entry: Topic) -> QoSProfile:

@@ -20,12 +20,14 @@ from reflex_ros.stages.bridge_readings import Readings
 from reflex_ros.stages.bridge_recovery import Recovery
 from reflex_ros.stages.bridge_task import TaskBook, refusal
 from reflex_ros.stages.contact import ContactWatch
+from reflex_ros.stages.far import FarClocks
 from reflex_ros.stages.health import NodeWatch
 from reflex_ros.stages.mover import Mover
 from reflex_ros.stages.tick import Motion, Rest, Situation, TickBook, plan_of
 
 if TYPE_CHECKING:
     from reflex_ros.arm.protocol import Arm, ArmReport
+    from reflex_ros.core.cause import LinkFacts
     from reflex_ros.core.clock import Clock, Instant
     from reflex_ros.core.ledger import LedgerWriter
     from reflex_ros.core.types import ActionChunk, ArmFeedback, FloatArray, StageStatus
@@ -57,6 +59,8 @@ class Bridge:
         self._mover = Mover(arm, config, self.states, clock=clock)
         self.follower = self._mover.follower
         self.nodes = NodeWatch()
+        self._far = FarClocks(uses_sim_time=config.uses_sim_time)
+        self._link: LinkFacts | None = None
         self._stalls = StallBook(period_ns=config.period_ns)
         self._ticks = TickBook(config, ledger)
         self._intake = Intake(arm, config, states=self.states, mover=self._mover,
@@ -174,9 +178,22 @@ class Bridge:
 
     def status(self, status: StageStatus, now: Instant) -> None:
         """Take a sign of life; a node that lives in another epoch is told the task again."""
-        self.nodes.status(status, now.mono_ns)
+        self.nodes.status(self._far.ours(status, now), now.mono_ns)
         if not self._is_stopping:
             self._put(self._task.retell(status, now))
+
+    def link(self, link: LinkFacts | None, now: Instant, *, ahead_ns: int = 0) -> None:
+        """Take what is known of the link to another machine.
+
+        Args:
+            link: None while nobody there has answered.
+            now: The present.
+            ahead_ns: How far its ROS time is ahead of ours.
+        """
+        before, self._link = self._link, link
+        if link is not None and before is not None and link.back_ns != before.back_ns:
+            self.nodes.restart(now.mono_ns)  # who could not be heard was not silent
+        self.clocks.ahead_ns = ahead_ns
 
     def offer(self, chunk: ActionChunk, now: Instant) -> tuple[Output, ...]:
         """Judge a chunk; accepted, it takes over at the first tick not before its row 0."""
@@ -411,7 +428,7 @@ class Bridge:
             faults=faults, is_clock_trusted=self.clocks.is_trusted,
             latency_ns=self.latency.value_ns, delta_ns=self.delta.value_ns,
             max_age_ns=self.age_limit_ns, encoder=self.nodes.facts(ENCODER),
-            policy=self.nodes.facts(POLICY),
+            policy=self.nodes.facts(POLICY), link=self._link,
         )
 
     def _put(self, value: object | None) -> None:

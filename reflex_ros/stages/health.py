@@ -63,6 +63,8 @@ class ClockWatch:
         self._skew_ns = 0
         self.offset = ClockOffset.at(now)
         self.is_trusted = True
+        self.ahead_ns = 0
+        """How far ROS time on the machine of the policy is ahead of ours, where it is another."""
 
     def watch(self, now: Instant) -> bool:
         """Compare a new pair; return True if simulated time went back (a new epoch)."""
@@ -99,7 +101,7 @@ class ClockWatch:
         is_ours = self._uses_sim_time or abs(self._skew_of(chunk)) <= JUMP_NS
         if not chunk.inference_start_ns or is_ours or not self.is_trusted:
             return chunk.inference_start_ns
-        return self.offset.to_mono(chunk.inference_start_stamp_ns)
+        return self.offset.to_mono(chunk.inference_start_stamp_ns - self.ahead_ns)
 
     def _skew_of(self, chunk: ActionChunk) -> int:
         pair_ns = chunk.inference_start_stamp_ns - chunk.inference_start_ns

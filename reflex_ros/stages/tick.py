@@ -10,6 +10,7 @@ import numpy as np
 from reflex_ros.core.cause import (
     CauseBounds,
     ChunkFacts,
+    LinkFacts,
     NodeFacts,
     TickFacts,
     decide,
@@ -63,6 +64,7 @@ class Situation:
     max_age_ns: int
     encoder: NodeFacts | None
     policy: NodeFacts | None
+    link: LinkFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +280,7 @@ class TickBook:
             latency_ns=at.latency_ns, delta_ns=at.delta_ns, encode_ns=ENCODE_NS,
             last_chunk_ns=self._last_chunk_ns, last_accept_ns=self._last_accept_ns,
             last_reject_ns=self._last_reject_ns, encoder=at.encoder, policy=at.policy,
-            bounds=self._bounds_of(at.max_age_ns),
+            link=at.link, bounds=self._bounds_of(at.max_age_ns),
         )
 
     def _bounds_of(self, max_age_ns: int) -> CauseBounds:
