@@ -57,6 +57,7 @@ class EpisodeSpec:
         tolerance_m: Distance within which the target counts as followed.
         params: Further parameters by name.
         encode_ms, denoise_ms: Modelled costs.
+        instruction: What a policy that reads is told.
     """
 
     mode: str = 'reflex'
@@ -71,6 +72,7 @@ class EpisodeSpec:
     params: Mapping[str, Value] = field(default_factory=dict)
     encode_ms: float = 5.0
     denoise_ms: float = 15.0
+    instruction: str = 'follow the target'
 
     def parameters(self) -> dict[str, Value]:
         """Return every parameter of bridge, encoder, policy and simulator."""
@@ -195,7 +197,7 @@ def run_episode(spec: EpisodeSpec, *, model: ChunkModel | None = None,
     phase_ns = int(np.random.default_rng((spec.seed, 7)).integers(0, 40)) * MS
     cameras = encoder.cameras if encoder is not None else ('main',)
     config = VirtualConfig(
-        bridge=replace(bridge_config(params, policy='tiny'), instruction='follow the target'),
+        bridge=replace(bridge_config(params, policy='tiny'), instruction=spec.instruction),
         policy=policy_config(params),
         cameras=cameras,
         camera_phase_ns=entry.camera_phase_ns if entry else phase_ns,

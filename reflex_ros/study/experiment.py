@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reflex_ros.core.clock import S, SystemClock, cpu_ns
+from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.files import write_text
 from reflex_ros.core.ledger import to_records
 from reflex_ros.core.machine import describe_machine
 from reflex_ros.core.summary import samples, summarise
 from reflex_ros.sim.experts import make_chunk_expert
+from reflex_ros.sim.instructions import DEFAULT, INTENT_OF, INTENTS
 from reflex_ros.stages.oracle import OraclePolicy
 from reflex_ros.study.benchmark import CONTROL_PERIOD_NS, judge
 from reflex_ros.study.episode import Episode, EpisodeSpec, SeeingEncoder, run_episode
@@ -48,7 +50,8 @@ DIGITS = 6
 TRACED_JOBS = 10
 """Episodes of a process with a network from which on its graphs are worth their making."""
 EVENTS = ('jump', 'shove')
-SHIPPED_TINY = Path(__file__).resolve().parents[1] / 'data' / 'tiny'
+CHECKPOINTS = Path(__file__).resolve().parents[1] / 'data'
+"""A folder for each policy with weights."""
 
 
 class FewerFrames:
@@ -79,12 +82,28 @@ def spec_of(job: Job) -> EpisodeSpec:
     delay_s = max(cell.delay_ms, job.profile.total_ms) / 1e3
     params = {'policy.pipeline': job.profile.pipeline,
               'safety.max_observation_age_s': round(max(0.5, 2 * delay_s + 0.15), 3)}
+    told = {} if cell.policy != 'tiny_multi' else {
+        'instruction': DEFAULT[INTENTS[INTENT_OF[cell.task]]]}
     return EpisodeSpec(
-        policy=cell.policy, mode=cell.mode, execute_steps=cell.execute_steps,
-        delay_ms=cell.delay_ms, seed=job.seed, task=cell.task, kinds=cell.kinds,
+        policy='oracle' if cell.policy == 'oracle' else 'tiny', mode=cell.mode,
+        execute_steps=cell.execute_steps, delay_ms=cell.delay_ms, seed=job.seed,
+        task=cell.task, kinds=cell.kinds,
         duration_s=cell.duration_s, tolerance_m=cell.tolerance_m,
-        params={**params, **cell.parameters()},
+        params={**params, **cell.parameters()}, **told,
     )
+
+
+def checkpoint_of(policy: str) -> Path:
+    """Return the folder of a policy's weights.
+
+    Raises:
+        ConfigError: It is not there.
+    """
+    folder = CHECKPOINTS / policy
+    if not (folder / 'model.safetensors').is_file():
+        raise ConfigError(f'policy {policy}: got no weights in {folder}, expected a checkpoint. '
+                          'Train it as docs/training.md says and put it there.')
+    return folder
 
 
 @contextmanager
@@ -96,7 +115,8 @@ def parts_of(job: Job, *, is_traced: bool) -> Iterator[tuple[ChunkModel, SeeingE
         return
     from reflex_ros.study.policies import tiny_parts
 
-    with tiny_parts(SHIPPED_TINY, seed=job.seed, is_traced=is_traced) as (model, encoder):
+    folder = checkpoint_of(cell.policy)
+    with tiny_parts(folder, seed=job.seed, is_traced=is_traced) as (model, encoder):
         yield (FewerFrames(model, cell.window) if cell.window else model), encoder
 
 
@@ -170,6 +190,8 @@ def run_experiment(experiment: Experiment, folder: Path, *, revision: Revision,
         workers: Processes, 0 = the cores of this process; 1 runs here.
         tick: Called after each line with the lines that are there and all lines.
     """
+    for policy in sorted({cell.policy for cell in experiment.cells} - {'oracle'}):
+        checkpoint_of(policy)  # said at once, not by the first of many processes
     folder.mkdir(parents=True, exist_ok=True)
     _write_cells(experiment, folder / CELLS)
     jobs = jobs_of(experiment)

@@ -28,13 +28,15 @@ from reflex_ros.study.stage_times import Profile, read_profiles
 PARTS = ('index', 'command_state', 'blend', 'overlap', 'rtc')
 """Parts of ``reflex`` that can be added one by one: entry at the row that is due, the command as
 the state, the seam blended away or inpainted, the inference started early."""
-POLICIES = ('oracle', 'tiny')
+POLICIES = ('oracle', 'tiny', 'tiny_multi')
 MODES = ('sync', 'async_naive', 'reflex')
 TASKS = next(spec.choices for spec in PARAMS if spec.name == 'simulator.task')
 ENTRIES = ('preset', 'restart', 'aligned')
 REQUESTS = ('preset', 'continuous', 'threshold', 'overlap')
 FIXED = 'fixed'
 TINY_ROWS = 50
+FOLLOWED = ('hold', 'reach', 'follow', 'jump')
+"""Tasks of ``tiny``, which knows targets alone."""
 MAX_SEEDS = 100_000
 
 
@@ -267,7 +269,10 @@ def _checked(cell: Cell, where: str, profiles: Mapping[str, Profile]) -> Cell:
         (cell.parts is not None and ('overlap' in parts) != (cell.mode == 'reflex'),
          'mode must be reflex with the part overlap, and async_naive without it'),
         (cell.window > 0 and cell.policy == 'oracle', 'policy oracle has no window'),
-        (cell.policy == 'tiny' and cell.chunk > TINY_ROWS, f'tiny has {TINY_ROWS} rows a chunk'),
+        (cell.policy != 'oracle' and cell.chunk > TINY_ROWS,
+         f'{cell.policy} has {TINY_ROWS} rows a chunk'),
+        (cell.policy == 'tiny' and cell.task not in FOLLOWED,
+         f'tiny follows a target, and task {cell.task} has none'),
         (cell.execute_steps > (cell.chunk or TINY_ROWS), 'execute_steps is larger than the chunk'),
     )
     for is_wrong, text in faults:

@@ -64,6 +64,8 @@ def load_cells(path: Path, *, seeds: int = 0) -> Experiment:
     for cell in experiment.cells:
         faults = (
             (cell.task != 'jump', f'task {cell.task}', 'jump, whose jumps tell world time'),
+            (cell.policy == 'tiny_multi', 'policy tiny_multi', 'oracle or tiny, which need no '
+             'second camera'),
             (bool(cell.kinds), f'kinds {list(cell.kinds)}', 'none: the simulator draws its own'),
             (cell.window > 0, f'window {cell.window}', '0: the nodes show all frames'),
             (cell.times != FIXED, f'times {cell.times}', f'{FIXED}: they are measured'),
