@@ -6,6 +6,7 @@ cut. Neither namespace has a way to anywhere else.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -23,7 +24,7 @@ from reflex_ros.core.clock import MS
 HERE = Path(__file__).parent
 PATIENCE_S = 120.0
 DOMAIN = '163'
-DELAY_MS, LOSS, CUT_S, MAX_AGE_MS = 30, 0.25, 4.0, 1000
+DELAY_MS, LOSS, CUT_S, MAX_AGE_MS = 50, 0.25, 4.0, 1000
 AHEAD_S = 98_000
 OWN_STEADY_CLOCK = ('unshare', '--time', '--monotonic', str(AHEAD_S), '--kill-child')
 PERIOD_S = 0.02
@@ -123,6 +124,12 @@ class TwoMachines:
         time.sleep(seconds)
         return self.ticks[first:]
 
+    def kill_nodes(self):
+        """Kill encoder and policy; their supervisor lives and starts them again in a second."""
+        lines = (self.folders['inference'] / 'supervisor.jsonl').read_text().splitlines()
+        started = [line for line in map(json.loads, lines) if line['event'] == 'started']
+        os.kill(started[-1]['pid'], signal.SIGKILL)
+
     def end(self):
         """Stop both sides, the robot last; then pull the cable out."""
         for path in reversed(self.folders.values()):
@@ -208,6 +215,9 @@ def story(tmp_path_factory):
         machines.quality(0, 0.0)
         machines.tracks(2.0)
         told['back'] = machines.during(3.0)
+        machines.kill_nodes()
+        told['dead'] = machines.during(2.0)
+        machines.tracks()
     finally:
         machines.end()
     for name, ticks in told.items():
@@ -247,9 +257,9 @@ def test_the_other_machine_counts_from_another_instant(story):
 
 def test_delay_makes_observations_older_and_nothing_else(story):
     assert_goes_on(story['delay'], 0.2)
-    older_ms = np.median(ages_ms(story['delay'])) - np.median(ages_ms(story['clean']))
-    assert older_ms > DELAY_MS, 'an image and a chunk are under way'
-    assert ages_ms(story['delay']).max() <= MAX_AGE_MS
+    ages = ages_ms(story['delay'])
+    assert ages.min() >= 2 * DELAY_MS, 'an image and a chunk are under way for so long'
+    assert ages.max() <= MAX_AGE_MS
 
 
 def test_loss_is_named(story):
@@ -265,6 +275,12 @@ def test_at_a_cut_the_arm_decelerates_and_the_link_is_named(story):
 
 def test_the_arm_goes_on_when_the_link_is_back(story):
     assert_goes_on(story['back'], 0.05)
+
+
+def test_dead_nodes_are_told_from_a_dead_link(story):
+    found = stalls(story['dead'])
+    assert found['node_dead'] > 10
+    assert found['node_dead'] >= 0.8 * sum(found.values()), found
 
 
 def test_the_offset_of_the_clocks_is_measured_and_shown(story):
