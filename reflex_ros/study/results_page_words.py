@@ -6,7 +6,8 @@ from types import MappingProxyType
 
 TITLE = 'Results in closed loop'
 INTRO = (
-    'Written by `make results` from the lines in `results/experiments`; every row of ours names '
+    'Written by `make results` from the lines in `results/experiments` and the runs in '
+    '`results/wall_clock`; every row of ours names '
     'the cells that it comes from. `simulated`: the stages of the nodes with the simulated arm on '
     'a virtual clock. `measured`: a clock was read. `paper`: a number of the paper, on other '
     'robots, tasks and policies; only the order can be compared.')

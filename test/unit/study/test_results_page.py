@@ -373,7 +373,7 @@ def test_the_page_says_where_our_order_is_another_one_and_why(monkeypatch):
 def planted(**wrong):
     """Return a result of one cell with three runs; ``wrong`` replaces figures in wall time."""
     figures = {
-        'success': [True, True, False], 'error_mm': [4.0, 9.0, 21.0], 'jumps': 3,
+        'success': [True, True, False] * 4, 'error_mm': [4.0, 9.0, 21.0], 'jumps': 3,
         'jump_reaction_ms': [101.0, 151.0, 203.0], 'reaction_counts': {'90': 4, '137': 3},
         'unanswered': 0, 'chunks': 77, 'ticks': 400, 'motion_ticks': 400, 'stalled_ticks': 6,
         'late_ticks': 2, 'seconds': 8.5}
@@ -405,7 +405,7 @@ def test_cells_on_both_clocks_are_shown_with_what_they_come_from(wall):
     result = planted()
     section, claim = wall(result)
     assert '1 of 1 cells agree.' in section and '**yes**' in claim
-    assert '| 67 (21 to 94) | 67 (30 to 90) | 3 and 6 | 90 | 90 | +0.00 |' in section
+    assert '| 67 (39 to 86) | 67 (47 to 82) | 12 and 24 | 90 | 90 | +0.00 |' in section
     assert '| 9.1 | 9.1 | 1.5 | 1.5 | 0.5 | none | 3.3 | none | 17.7 | 2.6 | none |' in section
     assert '20260101T000000Z-aaaaaaa.json' in section and 'Command:' in section
     for part in [*section.splitlines(), claim]:
@@ -415,13 +415,13 @@ def test_cells_on_both_clocks_are_shown_with_what_they_come_from(wall):
 def test_a_figure_of_a_run_in_wall_time_can_fail(wall):
     result = planted()
     section, _ = wall(result)
-    row = next(line for line in section.splitlines() if '| 3 and 6 |' in line)
-    for old, new in (('| 67 (', '| 68 ('), ('3 and 6', '3 and 19'), ('+0.00', '+0.02')):
+    row = next(line for line in section.splitlines() if '| 12 and 24 |' in line)
+    for old, new in (('| 67 (', '| 68 ('), ('12 and 24', '12 and 19'), ('+0.00', '+0.02')):
         assert list(wall_faults(row.replace(old, new, 1), result))
 
 
 def test_the_page_says_which_cells_do_not_agree_and_in_what(wall):
-    apart = planted(reaction_counts={'111': 9}, success=[False] * 9)
+    apart = planted(reaction_counts={'111': 9}, success=[False] * 12)
     section, claim = wall(apart)
     assert '0 of 1 cells agree. **Not so**: *oracle, sync, 0 ms* (success and' in section
     assert '**no**: success and reaction' in section and '-1.05' in section

@@ -218,8 +218,9 @@ def again(job, line):
 
 
 def test_the_virtual_run_of_a_run_agrees_with_it_and_is_the_same_twice(job, line, again):
-    found = summarise_cell(job.cell, job.key, [line, again])
+    found = summarise_cell(job.cell, job.key, [line] * 4 + [again])
     assert found['success_agrees'] and found['reaction_agrees']
+    assert not summarise_cell(job.cell, job.key, [line, again])['success_agrees']  # too few
     assert len(again['figures']['success']) == len(line['figures']['success'])
     assert virtual_line(job, line, 0) == again
 
@@ -234,7 +235,7 @@ def side(success, reaction_ms):
     low = high = success
     if success is not None:
         low, high = success - 0.1, success + 0.1
-    return {'success': None if success is None else [success, low, high],
+    return {'success': None if success is None else [success, low, high], 'trials': 10,
             'reaction_ms': reaction_ms}
 
 
@@ -242,6 +243,7 @@ def side(success, reaction_ms):
     (side(0.8, 100.0), side(0.85, 120.0), True, True),
     (side(0.8, 100.0), side(0.69, 79.0), False, False),
     (side(0.8, 100.0), side(0.91, 121.0), False, False),
+    ({**side(0.8, 100.0), 'trials': 9}, side(0.8, 100.0), False, True),
     (side(None, None), side(0.8, 100.0), False, False),
     (side(0.8, 100.0), side(None, None), False, False),
 ])
@@ -255,6 +257,7 @@ def test_figures_of_runs_are_pooled(line):
     assert two['trials'] == 2 * one['trials'] and two['reaction_ms'] == one['reaction_ms']
     assert median_of({3: 2, 9: 1}) == 3.0 and median_of({3: 1, 9: 2}) == 9.0
     assert median_of({}) is None
+    assert median_of({3: 2, 9: 2}, 2) == 9.0 and median_of({3: 2, 9: 2}, 6) is None
     assert thinned([MS, 3 * MS]) == [1.0, 3.0] and len(thinned(range(1000))) == 100
 
 
