@@ -368,7 +368,7 @@ class Bridge:
             self._ticks.hold_since(now if state is ArmState.HOLDING else None)
             self._is_plan_dirty = True
         if state in _MOVING and not self._mover.is_overdue:
-            self._ticks.executed(now.mono_ns)
+            self._ticks.executed()
             self._is_plan_dirty |= active is not None and active.ticks == 1
         if moved.failure:
             self._fault(now, moved.failure)

@@ -163,9 +163,8 @@ class TickBook:
         self._last_reject_ns = now_ns
         self.last_reject = text
 
-    def executed(self, now_ns: int) -> None:
+    def executed(self) -> None:
         """Note a tick that executed a chunk: it answers a resume or a new instruction."""
-        del now_ns
         self._has_tracked = True
         self._resumed_ns = self._instruction_ns = 0
 

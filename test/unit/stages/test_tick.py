@@ -55,14 +55,14 @@ def test_before_the_first_chunk_it_is_warmup(book, instant):
 
 
 def test_a_stop_ends_motion_in_the_ledger(book, instant):
-    book.executed(0)
+    book.executed()
     assert record(book, instant, 0)[0].in_motion
     book.stop()
     assert not record(book, instant, 1)[0].in_motion
 
 
 def test_restart_forgets_the_run_but_not_the_counter(book, instant):
-    book.executed(0)
+    book.executed()
     book.stop()
     record(book, instant, 0)
     book.restart(np.zeros(7), is_shadow=False)
