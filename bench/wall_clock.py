@@ -2,13 +2,15 @@
 
 Runs each cell of an experiment file with ``reflex-ros demo``, then the same episodes on the
 virtual clock, and writes ``results/wall_clock/<utc>-<sha7>.json``. Leave the machine alone
-meanwhile. What was run is kept: after Ctrl-C the same command goes on.
+meanwhile. What was run is kept: after Ctrl-C the same command goes on, unless the sources are at
+another commit by then.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -38,13 +40,26 @@ def run_once(runs: Path, job: Job) -> Line:
     """Run the nodes once."""
     shutil.rmtree(runs, ignore_errors=True)
     command = [sys.executable, '-c', MAIN, 'demo', '--runs', str(runs), *demo_options(job)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f'{job.cell.label}: the nodes ended with exit code {done.returncode}:\n'
-                         f'{done.stdout[-2000:]}{done.stderr[-2000:]}')
+    code, said = run_nodes(command)
+    if code:
+        raise SystemExit(f'{job.cell.label}: the nodes ended with exit code {code}:\n'
+                         f'{said[-2000:]}')
     line = wall_line(job, next(runs.iterdir()))
     shutil.rmtree(runs)
     return line
+
+
+def run_nodes(command: Sequence[str]) -> tuple[int, str]:
+    """Run a demonstration; return its exit code and what it said. Ctrl-C ends it in good order."""
+    nodes = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             start_new_session=True)
+    try:
+        said, _ = nodes.communicate()
+    except KeyboardInterrupt:
+        nodes.send_signal(signal.SIGINT)
+        nodes.communicate()
+        raise
+    return nodes.returncode, said
 
 
 def parse(args: Sequence[str] | None) -> argparse.Namespace:
