@@ -8,7 +8,9 @@ import pytest
 from reflex_ros.core.clock import MS
 from reflex_ros.core.fit import Fit
 from reflex_ros.core.limits import piper_limits
+from reflex_ros.core.stitch import blend
 from reflex_ros.core.types import ArmState, Fate, RejectReason, Stitch, Verdict
+from reflex_ros.stages.follower import Follower
 from reflex_ros.stages.mover import Mover
 
 FIVE_CM = 0.1
@@ -212,3 +214,40 @@ def test_a_step_above_the_bound_is_refused_in_a_ramp(rig, move):
     r.tick(5)
     assert r.bridge.states.state is ArmState.RAMP_IN
     assert step(r, move(STEP))[1].reason is RejectReason.SEAM
+
+
+def drifted(r, every, seed):
+    """Let a ramp meet chunks of jittering rows whose joint 1 steps to and fro.
+
+    Returns:
+        How far from home joint 4 is asked to go at most, and how far it goes, rad.
+    """
+    rng = np.random.default_rng(seed)
+    asked = gone = 0.0
+    for n in range(0, 40, every):
+        rows = r.chunk(rows=ROWS).positions + rng.normal(0.0, 0.01, (ROWS, 7)) * (np.arange(7) < 6)
+        rows[:, 0] += 0.1 * (-1) ** (n // every)
+        asked = max(asked, np.abs(rows[:, 3]).max())
+        stamp = r.now.stamp_ns - 150 * MS
+        r.offer(r.chunk(positions=rows, oldest_stamp_ns=stamp, observation_stamp_ns=stamp,
+                        newest_stamp_ns=stamp))
+        gone = max(gone, *(abs(t.command[3]) for t in r.tick(every)))
+    return asked, gone
+
+
+@pytest.mark.parametrize('every', [1, 2, 5])
+@pytest.mark.parametrize('seed', range(4))
+def test_under_a_ramp_jitter_does_not_add_up(rig, every, seed):
+    asked, gone = drifted(rig(ramp_ns=500 * MS, max_age_ns=2000 * MS), every, seed)
+    assert gone <= asked
+
+
+def test_under_a_ramp_jitter_does_not_add_up_can_fail(rig, monkeypatch):
+    """Velocities blended away over half a second, chunk after chunk."""
+    def all_of_it(self, running, due_ns, seam, blend_ns):
+        running.path = blend(running.path, offset=seam.offset, at_ns=due_ns, duration_ns=500 * MS)
+        return True
+
+    monkeypatch.setattr(Follower, '_lead_gently', all_of_it)
+    found = [drifted(rig(ramp_ns=500 * MS, max_age_ns=2000 * MS), 2, seed) for seed in range(4)]
+    assert max(gone / asked for asked, gone in found) > 2.0
