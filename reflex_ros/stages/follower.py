@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from reflex_ros.core.fit import LONGEST_NS
 from reflex_ros.core.interpolate import Setpoint, SetpointPath, gripper_columns, revolute
 from reflex_ros.core.stitch import BLEND_NS, Seam, blend, measure_seam
 from reflex_ros.core.types import Stitch
@@ -241,27 +240,8 @@ class Follower:
                 running.refusal = (f'left out at its switch, {seam.position:.3f} rad away: '
                                    f'{found.text}')
                 return False
-            running.is_apart = found is not None
-            if found is None:
-                return self._lead_gently(running, due_ns, seam, blend_ns)
+            running.is_apart = True
         if blend_ns:  # rtc leaves a small step, too
             running.path = blend(
                 running.path, offset=seam.offset, at_ns=due_ns, duration_ns=blend_ns)
-        return True
-
-    def _lead_gently(self, running: Running, due_ns: int, seam: Seam, blend_ns: int) -> bool:
-        """Join a chunk under a ramp, joints with a large step as gently as can be.
-
-        Of those only the position is led: over so long a blend, velocities of rows that jitter
-        would add up from chunk to chunk.
-        """
-        offset = seam.offset
-        large = np.abs(offset.position) > self._blend_above_rad
-        large &= revolute(len(large))
-        rest = np.zeros_like(offset.position)
-        step = Setpoint(np.where(large, offset.position, 0.0), rest)
-        small = Setpoint(*(np.where(large, 0.0, part)
-                           for part in (offset.position, offset.velocity)))
-        path = blend(running.path, offset=step, at_ns=due_ns, duration_ns=LONGEST_NS)
-        running.path = blend(path, offset=small, at_ns=due_ns, duration_ns=blend_ns)
         return True

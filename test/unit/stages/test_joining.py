@@ -8,7 +8,7 @@ import pytest
 from reflex_ros.core.clock import MS
 from reflex_ros.core.fit import Fit
 from reflex_ros.core.limits import piper_limits
-from reflex_ros.core.stitch import blend
+from reflex_ros.core.stitch import blend, measure_seam
 from reflex_ros.core.types import ArmState, Fate, RejectReason, Stitch, Verdict
 from reflex_ros.stages.follower import Follower
 from reflex_ros.stages.mover import Mover
@@ -189,7 +189,7 @@ def sprinted(r, move, size):
     return float(np.abs(np.diff(commands)).max()) / 0.02
 
 
-def test_under_a_ramp_a_step_below_the_bound_is_blended_as_long_as_can_be(rig, move):
+def test_under_a_ramp_a_step_below_the_bound_is_no_sprint(rig, move):
     r = rig(ramp_ns=500 * MS)
     r.offer(r.chunk(rows=ROWS))
     r.tick(8)
@@ -244,10 +244,11 @@ def test_under_a_ramp_jitter_does_not_add_up(rig, every, seed):
 
 def test_under_a_ramp_jitter_does_not_add_up_can_fail(rig, monkeypatch):
     """Velocities blended away over half a second, chunk after chunk."""
-    def all_of_it(self, running, due_ns, seam, blend_ns):
-        running.path = blend(running.path, offset=seam.offset, at_ns=due_ns, duration_ns=500 * MS)
+    def all_of_it(self, running, due_ns, current, fit):
+        offset = measure_seam(current, running.path.at(due_ns)).offset
+        running.path = blend(running.path, offset=offset, at_ns=due_ns, duration_ns=500 * MS)
         return True
 
-    monkeypatch.setattr(Follower, '_lead_gently', all_of_it)
+    monkeypatch.setattr(Follower, '_stitch', all_of_it)
     found = [drifted(rig(ramp_ns=500 * MS, max_age_ns=2000 * MS), 2, seed) for seed in range(4)]
     assert max(gone / asked for asked, gone in found) > 2.0
