@@ -44,7 +44,7 @@ class Running:
         seam: Step at the switch, None where a ramp leads over it.
         must_blend: Whether it was accepted only because a blend fits the limits.
         fitted_ns: Length of the blend that was made to fit the limits, 0 if none was.
-        is_apart: Whether its step is large and no blend fits: joints must not sprint after it.
+        is_apart: Whether its step is large and not blended to fit: joints must not sprint after it.
         refusal: Why it was left out at its switch, '' if it was not.
         entered_row, entered_ns: Row and tick at which it took over, -1 until then.
         first_command_ns: Due instant of its first command, 0 if none yet.
@@ -232,7 +232,8 @@ class Follower:
         seam = running.seam = measure_seam(current, running.path.at(due_ns), joints=joints)
         blend_ns = 0 if running.chunk.stitch is Stitch.REPLACE else self._blend_ns
         if running.must_blend or seam.position > self._blend_above_rad:
-            found = None if fit is None else fit(running, due_ns)
+            may_fit = running.must_blend or not self._is_blending(due_ns)
+            found = fit(running, due_ns) if fit is not None and may_fit else None
             if found is not None and found.path is not None:
                 running.path, running.fitted_ns = found.path, found.duration_ns
                 return True
@@ -245,3 +246,11 @@ class Follower:
             running.path = blend(
                 running.path, offset=seam.offset, at_ns=due_ns, duration_ns=blend_ns)
         return True
+
+    def _is_blending(self, due_ns: int) -> bool:
+        """Return whether the active chunk is still led by a blend that was made to fit.
+
+        Begun anew with each chunk, blends would get nowhere, or beyond where any chunk asks to go.
+        """
+        active = self.active
+        return active is not None and due_ns < active.entered_ns + active.fitted_ns

@@ -221,8 +221,8 @@ class Sweep:
 @pytest.fixture
 def swept(loop):
     """Return the ticks in motion, and the traces, of a run whose chunks are 5 cm apart."""
-    def run(*, duration_s=9.0, camera_ms=440, **bridge):
-        # an observation each 440 ms: a chunk is executed for longer than its blend takes
+    def run(*, duration_s=9.0, camera_ms=520, **bridge):
+        # an observation each 520 ms: a chunk is executed for longer than its blend takes
         made = loop(Mode.REFLEX, switch={'stitch': Stitch.REPLACE}, camera_ms=camera_ms,
                     duration_s=duration_s,
                     bridge={'max_age_ns': 1200 * MS, **bridge})

@@ -252,3 +252,24 @@ def test_under_a_ramp_jitter_does_not_add_up_can_fail(rig, monkeypatch):
     monkeypatch.setattr(Follower, '_stitch', all_of_it)
     found = [drifted(rig(ramp_ns=500 * MS, max_age_ns=2000 * MS), 2, seed) for seed in range(4)]
     assert max(gone / asked for asked, gone in found) > 2.0
+
+
+def reached(r, move, size, every):
+    """Return where joint 1 is after 1.5 s of chunks that all ask for one pose."""
+    r.run_up()
+    for _ in range(0, 75, every):
+        step(r, move(size))
+        commands = r.tick(every)
+    return commands[-1].command[0]
+
+
+@pytest.mark.parametrize('every', [1, 2, 5])
+@pytest.mark.parametrize('size', [0.06, 0.15])
+def test_chunks_that_come_fast_are_followed(rig, move, size, every):
+    assert reached(rig(), move, size, every) == pytest.approx(size, abs=1e-6)
+
+
+def test_chunks_that_come_fast_can_fail(rig, move, monkeypatch):
+    """A blend begun anew in every tick never leaves its begin."""
+    monkeypatch.setattr(Follower, '_is_blending', lambda self, due_ns: False)
+    assert reached(rig(), move, 0.06, 1) == pytest.approx(0.0, abs=1e-6)
