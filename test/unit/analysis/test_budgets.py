@@ -15,7 +15,7 @@ MOVED = {'start_s': exact(0.4, 1)}
 CALM = {**MOVED, 'stall_ratio': Estimate(0.01, 0.0, 0.03, 900), 'faults': exact(0, 900)}
 POOR = {**MOVED, 'stall_ratio': Estimate(0.30, 0.20, 0.40, 900), 'faults': exact(2, 900)}
 SHIPPED = [ROOT / 'config' / 'budgets.yaml', ROOT / 'config' / 'budgets_growth.yaml',
-           ROOT / 'test' / 'data' / 'replay' / 'budgets.yaml']
+           *sorted((ROOT / 'test' / 'data' / 'replay').glob('budgets*.yaml'))]
 
 
 def write(path, text):
