@@ -18,6 +18,7 @@ from reflex_ros.analysis.source import Source, open_source
 from reflex_ros.bag import values
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.clock import MS, S
+from reflex_ros.core.clock_steps import ClockSteps
 from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.grid import plausible, usual_period_ns
 from reflex_ros.core.ledger import LedgerReader, RecordArray, to_records
@@ -43,6 +44,7 @@ class RecordedRun:
         settings: Parameters of the nodes by name.
         notes: What is missing, in words.
         sources: The bags. ``strip``: Folder of thinned frames, None if there is none.
+        steps: Steps of ROS time that were taken out of all stamps, None if none were.
     """
 
     path: Path
@@ -57,6 +59,7 @@ class RecordedRun:
     notes: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
     strip: Path | None = None
+    steps: ClockSteps | None = None
 
     @property
     def events(self) -> list[SimEvent]:
@@ -78,20 +81,30 @@ class RecordedRun:
         """Rows used of a chunk, as the first recorded one says."""
         return self.recorded.execute_steps
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What of the bags was left out because it is damaged, in words."""
+        return tuple(f'{topic}: {count} messages are left out' for topic, count
+                     in sorted(self.recorded.undecodable.items()))
+
     def frames(self, wanted_ns: set[int], topic: str) -> Iterator[tuple[int, ByteArray]]:
         """Yield (ROS time, ``uint8[H, W, 3]``) of the recorded frames with these stamps."""
         if not wanted_ns:
             return
         span = {'start_ns': min(wanted_ns) - RECEIPT_NS, 'stop_ns': max(wanted_ns) + RECEIPT_NS}
         for source in self.sources:
-            for message in source.messages(lambda name, _: name == topic, **span):
+            for message in source.messages(lambda name, _: name == topic,
+                                           **({} if self.steps else span)):
                 try:
-                    if (stamp_ns := header_stamp(message.data)) in wanted_ns:
+                    for stamp_ns in wanted_ns & self._straight(header_stamp(message.data)):
                         image = values.image(source.decode(message))
                         if image is not None:
                             yield stamp_ns, image
                 except Exception:  # a damaged picture is not worth a report
                     continue
+
+    def _straight(self, stamp_ns: int) -> set[int]:
+        return {at for _, at in self.steps.places(stamp_ns)} if self.steps else {stamp_ns}
 
 
 def load_run(path: Path | str) -> RecordedRun:

@@ -6,6 +6,7 @@ Takes the objects of ``BagReader.decode``; gives values that share no memory wit
 from __future__ import annotations
 
 import io
+import math
 import struct
 from enum import Enum
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import numpy as np
 
 from reflex_ros.core.clock import S
 from reflex_ros.core.errors import LayoutError
+from reflex_ros.core.grid import MAX_INDEX, MAX_NS
 from reflex_ros.core.types import (
     ArmState,
     ByteArray,
@@ -32,6 +34,8 @@ from reflex_ros.core.types import (
 
 E = TypeVar('E', bound=Enum)
 SCHEMA_VERSION = 1
+_MAX_COUNT = 1 << 63
+"""Identities and epochs are counted from 1; no count comes so far."""
 
 
 def stamp_of(time: Any) -> int:
@@ -59,10 +63,11 @@ def control_tick(msg: Any) -> ControlTick:
     """Return a ``reflex_msgs/ControlTick``.
 
     Raises:
-        LayoutError: Other schema version, or an unknown verdict, cause or arm state.
+        LayoutError: Other schema version, an unknown verdict, cause or arm state, or numbers that
+            no tick has.
     """
     _check(msg)
-    return ControlTick(
+    tick = ControlTick(
         number=int(msg.number), stamp_ns=stamp_of(msg.header.stamp), index=int(msg.index),
         due_ns=int(msg.due_ns), late_ns=int(msg.late_ns), verdict=_member(Verdict, msg.verdict),
         cause=_member(Cause, msg.cause), arm_state=_member(ArmState, msg.arm_state),
@@ -72,16 +77,21 @@ def control_tick(msg: Any) -> ControlTick:
         tracking_error=float(msg.tracking_error), setpoint=_floats(msg.setpoint),
         command=_floats(msg.command), measured=_floats(msg.measured),
     )
+    _require(msg, 'index', tick.index, 0 <= tick.index < MAX_INDEX)
+    for name in ('due_ns', 'late_ns', 'stamp_ns', 'observation_age_ns'):
+        _require_instant(msg, name, getattr(tick, name))
+    _require_counts(msg, tick)
+    return tick
 
 
 def chunk_trace(msg: Any) -> ChunkTrace:
     """Return a ``reflex_msgs/ChunkTrace``.
 
     Raises:
-        LayoutError: Other schema version, or an unknown fate or reason.
+        LayoutError: Other schema version, an unknown fate or reason, or numbers that no trace has.
     """
     _check(msg)
-    return ChunkTrace(
+    trace = ChunkTrace(
         number=int(msg.number), stamp_ns=stamp_of(msg.header.stamp), chunk_id=int(msg.chunk_id),
         epoch=int(msg.epoch), fate=_member(Fate, msg.fate),
         reason=_member(RejectReason, msg.reason), text=str(msg.text),
@@ -95,6 +105,16 @@ def chunk_trace(msg: Any) -> ChunkTrace:
         ticks=int(msg.ticks),
         stages=tuple(StageTime(s.name, int(s.start_ns), int(s.end_ns)) for s in msg.stages),
     )
+    for name in ('seam_position', 'seam_velocity'):
+        _require(msg, name, getattr(trace, name), math.isfinite(getattr(trace, name)))
+    for name in ('accepted_ns', 'inference_start_ns', 'newest_stamp_ns'):
+        _require_instant(msg, name, getattr(trace, name))
+    _require(msg, 'covered_ns', trace.covered_ns, 0 <= trace.covered_ns <= MAX_NS)
+    for stage in trace.stages:
+        _require_instant(msg, f'start of {stage.name[:20]!r}', stage.start_ns)
+        _require_instant(msg, f'end of {stage.name[:20]!r}', stage.end_ns)
+    _require_counts(msg, trace)
+    return trace
 
 
 def stall_event(msg: Any) -> StallEvent:
@@ -162,6 +182,23 @@ def _check(msg: Any) -> None:
             f'recorded {msg.__msgtype__} cannot be read: got schema {msg.schema_version}, '
             f'expected {SCHEMA_VERSION}. Read it with the version that recorded it.'
         )
+
+
+def _require(msg: Any, name: str, value: object, is_possible: bool) -> None:
+    if not is_possible:
+        raise LayoutError(
+            f'recorded {msg.__msgtype__} is damaged: got {name} {value}, expected a number that '
+            'can be true. Record it again.'
+        )
+
+
+def _require_instant(msg: Any, name: str, ns: int) -> None:
+    _require(msg, name, ns, abs(ns) <= MAX_NS)
+
+
+def _require_counts(msg: Any, value: ControlTick | ChunkTrace) -> None:
+    for name in ('chunk_id', 'epoch'):
+        _require(msg, name, getattr(value, name), getattr(value, name) < _MAX_COUNT)
 
 
 def _member(kind: type[E], text: str) -> E:

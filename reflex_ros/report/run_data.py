@@ -14,7 +14,7 @@ from reflex_ros.bag import values
 from reflex_ros.bag.read import BagReader
 from reflex_ros.bag.repair import needs_repair, repair
 from reflex_ros.bag.run_folder import RunFolder
-from reflex_ros.core.errors import ConfigError
+from reflex_ros.core.errors import ConfigError, LayoutError
 from reflex_ros.core.ledger import LedgerReader, RecordArray, to_records
 from reflex_ros.core.types import JOINT_NAMES, ByteArray, ChunkTrace, SimEvent, SimTruth
 from reflex_ros.core.yaml_text import parse_yaml
@@ -38,6 +38,7 @@ class Run:
         execute_steps: As the chunks say; None if none was recorded.
         settings: Parameters of the nodes by name; empty where there is no file.
         frames: (ROS time, ``uint8[H, W, 3]`` RGB) of a few camera frames.
+        left_out: What of the bags was left out because it is damaged, in words.
     """
 
     records: RecordArray
@@ -48,6 +49,7 @@ class Run:
     execute_steps: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     frames: tuple[tuple[int, ByteArray], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def events(self) -> list[SimEvent]:
@@ -79,7 +81,7 @@ def load_run(folder: Path | str) -> Run:
         records, period_ns, names,
         traces=_in_order(recorded.traces), truths=_in_order(recorded.truths),
         execute_steps=recorded.execute_steps, settings=read_settings(paths.params),
-        frames=_strip(paths.strip) or tuple(recorded.frames),
+        frames=_strip(paths.strip) or tuple(recorded.frames), left_out=tuple(recorded.left_out),
     )
 
 
@@ -105,12 +107,13 @@ class _Recorded:
         self.truths: list[SimTruth] = []
         self.frames: list[tuple[int, ByteArray]] = []
         self.execute_steps: int | None = None
+        self.left_out: list[str] = []
 
     def take(self, bag: BagReader) -> None:
         """Add a bag."""
-        self.ticks += _decoded(bag, 'control_tick', values.control_tick)
-        self.traces += _decoded(bag, 'chunk_trace', values.chunk_trace)
-        self.truths += _decoded(bag, 'sim_truth', values.sim_truth)
+        self.ticks += _decoded(bag, 'control_tick', values.control_tick, self.left_out)
+        self.traces += _decoded(bag, 'chunk_trace', values.chunk_trace, self.left_out)
+        self.truths += _decoded(bag, 'sim_truth', values.sim_truth, self.left_out)
         chunks = bag.find('action_chunk')
         if chunks is not None:
             for _, _, chunk in bag.values(chunks):
@@ -119,9 +122,22 @@ class _Recorded:
         self.frames += _bag_frames(bag)
 
 
-def _decoded(bag: BagReader, name: str, decode: Callable[[Any], T]) -> list[T]:
+def _decoded(bag: BagReader, name: str, decode: Callable[[Any], T],
+             left_out: list[str]) -> list[T]:
+    """Return the values of a topic, less the damaged ones, which are counted and named."""
     topic = bag.find(name)
-    return [] if topic is None else [decode(value) for _, _, value in bag.values(topic)]
+    found: list[T] = []
+    errors: list[LayoutError] = []
+    for message in bag.messages(topic) if topic is not None else ():
+        try:
+            found.append(decode(bag.decode(message)))
+        except LayoutError as error:
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
+    if errors:
+        left_out.append(f'{topic}: {len(errors)} messages are left out: {errors[0]}')
+    return found
 
 
 def _bag_frames(bag: BagReader) -> list[tuple[int, ByteArray]]:
@@ -133,7 +149,7 @@ def _bag_frames(bag: BagReader) -> list[tuple[int, ByteArray]]:
     ]
     if not names:
         return []
-    step = -(-bag.topics[names[0]].messages // STRIP_FRAMES)
+    step = max(1, -(-bag.topics[names[0]].messages // STRIP_FRAMES))
     frames = []
     for index, message in enumerate(bag.messages(names[0])):
         if index % step == 0:

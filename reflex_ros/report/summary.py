@@ -16,9 +16,10 @@ from reflex_ros.report.run_data import Run, load_run
 KEYS = (
     'ticks', 'verdicts', 'causes', 'stall_ratio', 'stalled_chunks', 'uncovered_share',
     'reaction_ms', 'observation_to_command_ms', 'stage_ms', 'mode', 'policy', 'delay_ms',
-    'execute_steps', 'seed', 'duration_s', 'machine',
+    'execute_steps', 'seed', 'duration_s', 'left_out', 'machine',
 )
-"""Keys of a summary, in their order. A figure without samples is null, never 0."""
+"""Keys of a summary, in their order. A figure without samples is null, never 0; ``left_out`` are
+the damaged messages that it is made without, in words."""
 _QUANTILES = ('p50', 'p95', 'p99', 'n')
 
 
@@ -56,6 +57,7 @@ def summarise_run(run: Run) -> dict[str, Any]:
         'execute_steps': run.execute_steps or settings.get('chunk.execute_steps') or None,
         'seed': settings.get('simulator.seed', settings.get('policy.seed')),
         'duration_s': round(run.duration_s, 3),
+        'left_out': list(run.left_out),
         'machine': describe_machine(),
     }
     return {key: _finite(summary[key]) for key in KEYS}
