@@ -3,7 +3,9 @@
 A process that was stopped (a debugger, a suspended container, a machine that swaps) finds in its
 socket what came meanwhile. Stamped as it is read, such a frame would look fresh and the state of
 a while ago would pass for that of now. One thing is sure of a frame: it came after the last
-instant at which there was nothing to read. Where that is long ago, that instant is its time.
+instant at which there was nothing to read, and after the frame before it. How long after tell
+the stamps of the bus, compared with those of frames that were read as they came: so the age of
+what is read after a pause of some ms is its own and not that of the pause with all its reading.
 
 After a long absence a server may hold more than fits into the socket, so that this is empty for
 moments while old frames still follow. What is held comes faster than it happened: frames count
@@ -21,19 +23,28 @@ ABSENT_NS = 100 * MS
 PACE_NS = 50 * MS
 """So long must they keep pace."""
 _FASTER, _JITTER_S = 1.2, 0.005
+_JUMPS_NS = (-5 * MS, 50 * MS)
+"""From one stamp to the next; beyond, the clock of the bus may have been set. NTP sets by more
+than 128 ms and slews what is less; a bus whose server is busy is silent for some tens of ms."""
+_DRIFT = 2000
+"""Clocks part by less than one in this many (500 ppm, what NTP slews by)."""
+_FORGET = 100
+"""The least delay is forgotten by one in this many of the time."""
 
 
 class Arrivals:
     """Tells the receive time of frames, on the thread that reads them.
 
     Args:
-        now_ns: Steady time of the first read.
+        now_ns: Steady time of the first read, or before: nothing waited then.
     """
 
     def __init__(self, now_ns: int) -> None:
-        self._empty_ns = self._since_ns = now_ns
+        self._empty_ns = self._sure_ns = now_ns
         self._is_behind = False
         self._pace_ns, self._pace_s = 0, 0.0
+        self._bus_ns = self._lead_at_ns = 0
+        self._lead_ns: int | None = None
 
     @property
     def is_behind(self) -> bool:
@@ -46,29 +57,47 @@ class Arrivals:
         Args:
             now_ns: Steady time before it was found out.
         """
-        self._look(now_ns - self._empty_ns)
+        self._look(now_ns)
         self._empty_ns = now_ns
+        if not self._is_behind:
+            self._sure_ns = now_ns
 
     def stamp(self, now_ns: int, bus_s: float) -> int:
         """Return the steady receive time of a frame: never later than it arrived, but for 20 ms.
+
+        If the clock of the bus is set by 5 to 50 ms while frames wait, it may be off by as much.
 
         Args:
             now_ns: Steady time at which it was read.
             bus_s: Its time on the bus, s; 0 if it has none. Only differences are used.
         """
-        absent_ns = now_ns - self._empty_ns
-        self._look(absent_ns)
-        is_sure = absent_ns <= SURE_NS
+        self._look(now_ns)
+        is_now = now_ns - self._empty_ns <= SURE_NS
         if self._is_behind:
-            self._is_behind = not (is_sure and self._keeps_pace(now_ns, bus_s))
-        if self._is_behind:
-            return self._since_ns
-        return now_ns if is_sure else self._empty_ns
+            self._is_behind = not (is_now and self._keeps_pace(now_ns, bus_s))
+        if not self._is_behind:
+            told_ns = self._told_by_bus(now_ns, round(bus_s * S), is_now=is_now)
+            self._sure_ns = now_ns if is_now else max(self._sure_ns, told_ns)
+        return self._sure_ns
 
-    def _look(self, absent_ns: int) -> None:
+    def _look(self, now_ns: int) -> None:
         """Notice that nobody read for long: the last sure instant stays that before it."""
-        if absent_ns > ABSENT_NS and not self._is_behind:
-            self._is_behind, self._since_ns, self._pace_ns = True, self._empty_ns, 0
+        if now_ns - self._sure_ns > ABSENT_NS and not self._is_behind:
+            self._is_behind, self._pace_ns, self._lead_ns = True, 0, None
+
+    def _told_by_bus(self, now_ns: int, bus_ns: int, *, is_now: bool) -> int:
+        """Return when a frame came by its stamp and the least delay of those read at once."""
+        jump_ns, self._bus_ns = bus_ns - self._bus_ns, bus_ns
+        lead_ns = self._lead_ns
+        if lead_ns is None or not _JUMPS_NS[0] <= jump_ns <= _JUMPS_NS[1]:
+            lead_ns = now_ns - bus_ns if is_now else None
+        else:
+            grown_ns = (now_ns - self._lead_at_ns) // _FORGET if is_now else 0
+            lead_ns = min(lead_ns + grown_ns, now_ns - bus_ns)
+        self._lead_ns = lead_ns
+        if is_now:
+            self._lead_at_ns = now_ns
+        return 0 if lead_ns is None else bus_ns + lead_ns - (now_ns - self._lead_at_ns) // _DRIFT
 
     def _keeps_pace(self, now_ns: int, bus_s: float) -> bool:
         passed_s, bus_passed_s = (now_ns - self._pace_ns) / S, bus_s - self._pace_s

@@ -168,6 +168,7 @@ class CanLink:
 
     def _create_bus(self, piper: Any, can: ModuleType) -> None:
         for _ in range(OPEN_ATTEMPTS):
+            self._arrivals = Arrivals(self._mono_ns())  # before there is a bus nothing waits
             try:
                 with self._transport_options(can), warnings.catch_warnings():
                     warnings.simplefilter('ignore', DeprecationWarning)
@@ -218,7 +219,6 @@ class CanLink:
                 original(message)
 
         can_bus.callback_function = on_message
-        self._arrivals = Arrivals(self._mono_ns())
         self._receive = can_bus.recv_bus._recv_internal
         can_bus.recv_bus._recv_internal = self._guarded_receive
         self._gate.install(can_bus)

@@ -37,11 +37,13 @@ class Bus:
     def __init__(self, clock):
         self.clock, self.incoming, self.read_ns = clock, [], 0
         self.answer, self.sent, self.to_sdk = SUCCESS, [], []
+        self.refill = lambda: None
         self.recv_bus = SimpleNamespace(_recv_internal=self.receive)
         self.callback_function = self.to_sdk.append
 
     def receive(self, timeout):
         self.clock.advance(self.read_ns)
+        self.refill()
         if not self.incoming:
             return None, False
         found = self.incoming.pop(0)
@@ -61,6 +63,7 @@ class Sdk:
 
     def __init__(self, clock):
         self.clock, self.made, self.opened, self.broken, self.connected = clock, {}, [], 0, 0
+        self.takes_ns = 0
 
     def C_PiperInterface_V2(self, name, **options):
         return self.made.setdefault(name, self)
@@ -70,6 +73,7 @@ class Sdk:
         if isinstance(self.broken, Exception):
             raise self.broken
         self.bus = Bus(self.clock)
+        self.clock.advance(self.takes_ns)
         if self.broken:  # the SDK swallows the error of a backend
             self.broken -= 1
             self.bus.recv_bus = None
@@ -289,14 +293,20 @@ def cycles(r, number, *, end_ns):
             for n in reversed(range(number)) for can_id in CYCLE]
 
 
-def stopped(r, ns=800 * MS):
-    """Stop an opened, running link's process; return when, with its socket full since."""
+def running(r):
+    """Open a link and let it run; return when its newest frames came."""
     r.link.open()
     for _ in range(40):
         r.clock.advance(5 * MS)
         receive(r, *cycles(r, 1, end_ns=r.clock.mono_ns()))
     at_ns = r.clock.mono_ns()
     assert found(r) == () and r.book.view().joints_ns == at_ns
+    return at_ns
+
+
+def stopped(r, ns=800 * MS):
+    """Stop a running link's process; return when, with its socket full since."""
+    at_ns = running(r)
     r.clock.advance(ns)
     r.sdk.bus.incoming += cycles(r, 60, end_ns=at_ns + 300 * MS)  # the kernel keeps so many
     return at_ns
@@ -341,6 +351,67 @@ def test_a_pause_of_30_ms_of_the_reader_is_no_loss(rig):
     stopped(r, 30 * MS)
     assert read_on(r, 1) == [(), ()]
     assert r.book.view().joints_ns == r.clock.mono_ns()
+
+
+def seen_after(r, ns):
+    """Stop a running link, then let it read on, 60 us a frame; return all faults seen."""
+    faults, last_ns = set(), running(r)
+    bus = r.sdk.bus
+
+    def refill():
+        nonlocal last_ns
+        faults.update(found(r))
+        while last_ns + 5 * MS <= r.clock.mono_ns():
+            last_ns += 5 * MS
+            bus.incoming += cycles(r, 1, end_ns=last_ns)
+
+    r.clock.advance(ns)
+    bus.read_ns, bus.refill = 60_000, refill
+    for _ in range(100):
+        r.clock.advance(MS)
+        receive(r)
+    assert r.clock.mono_ns() - r.book.view().joints_ns < 10 * MS
+    return faults
+
+
+@pytest.mark.parametrize('stop_ms', [50, 90, 96])
+def test_a_stop_of_less_than_the_timeout_is_no_loss_though_reading_takes_time(rig, stop_ms):
+    assert seen_after(rig(), stop_ms * MS) == set()
+
+
+def test_a_stop_of_more_than_the_timeout_is_a_loss(rig):
+    assert seen_after(rig(), 101 * MS) == {'feedback_lost'}
+
+
+def test_a_stop_of_less_than_the_timeout_can_fail(rig, monkeypatch):
+    monkeypatch.setattr(Arrivals, '_told_by_bus', lambda self, now_ns, bus_ns, *, is_now: 0)
+    assert seen_after(rig(), 90 * MS) == {'feedback_lost'}
+
+
+def slowly_opened(r):
+    """Open a bus for 60 ms, while frames come; return how long before the end they are said."""
+    r.sdk.takes_ns = 60 * MS
+    r.link.open()
+    r.sdk.bus.read_ns = 0
+    receive(r, *cycles(r, 12, end_ns=r.clock.mono_ns()))
+    return r.clock.mono_ns() - r.book.view().joints_ns
+
+
+def test_what_waited_while_the_bus_was_opened_is_as_old_as_it_may_be(rig):
+    assert slowly_opened(rig()) == 60 * MS
+
+
+def test_what_waited_while_the_bus_was_opened_can_fail(rig, monkeypatch):
+    monkeypatch.setattr(CanLink, '_hook', opened_before(CanLink._hook))
+    assert slowly_opened(rig()) == 0
+
+
+def opened_before(hook):
+    """Return a hook that takes the end of the opening for its begin."""
+    def planted(self, can_bus):
+        self._arrivals = Arrivals(self._mono_ns())
+        hook(self, can_bus)
+    return planted
 
 
 def own_command_back(r):
