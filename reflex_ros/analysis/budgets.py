@@ -32,6 +32,8 @@ REACH = MappingProxyType({
 run that starts after ten minutes has not started, no joint turns so fast, and so many ticks are
 half an hour."""
 _KEYS = ('max', 'worse_by')
+MOST_LEFT_OUT = 0.02
+"""Share of damaged ticks above which the rest does not stand for the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +133,17 @@ def require_baseline(budgets: Sequence[Budget], runs: int) -> None:
 
 
 def judge(budgets: Sequence[Budget], figures: Mapping[str, Estimate],
-          baseline: Mapping[str, Estimate] | None = None) -> tuple[Judged, ...]:
+          baseline: Mapping[str, Estimate] | None = None, *,
+          left_out: float = 0.0) -> tuple[Judged, ...]:
     """Return what a run makes of its budgets; a figure without samples does not meet one.
 
-    A run that never tracked meets none: what did not move costs nothing.
+    A run that never tracked meets none: what did not move costs nothing. Neither does one of which
+    too many ticks are damaged: what they cost is not known.
 
     Args:
         budgets: The budgets. ``figures``: those of the run.
         baseline: Figures that ``worse_by`` is measured from.
+        left_out: Share of the ticks that is left out, of the run or of its baseline.
 
     Raises:
         ConfigError: A budget is of growth, and there is no baseline.
@@ -147,6 +152,9 @@ def judge(budgets: Sequence[Budget], figures: Mapping[str, Estimate],
     if not figures.get(START, NOTHING).is_measured:
         return tuple(Judged(b, figures.get(b.figure, NOTHING), 'the arm never followed a plan')
                      for b in budgets)
+    if left_out > MOST_LEFT_OUT:
+        reason = f'{100 * left_out:.1f} % of the ticks are damaged and left out'
+        return tuple(Judged(b, figures.get(b.figure, NOTHING), reason) for b in budgets)
     return tuple(_judge(b, figures.get(b.figure, NOTHING),
                         (baseline or {}).get(b.figure, NOTHING)) for b in budgets)
 

@@ -19,6 +19,7 @@ from reflex_ros.bag.read import BagMessage
 from reflex_ros.bag.run_folder import RECORDER_REPORT
 from reflex_ros.core.clock import S
 from reflex_ros.core.errors import ConfigError, LayoutError
+from reflex_ros.core.grid import several_runs
 from reflex_ros.core.types import ChunkTrace, ControlTick, SimTruth, StallEvent
 from reflex_ros.core.yaml_text import parse_json, parse_yaml
 
@@ -104,7 +105,8 @@ def collect(sources: Iterable[Source]) -> Recorded:
     """Read the bags of one run, oldest first.
 
     Raises:
-        ConfigError: Two namespaces publish the same topic of the suite.
+        ConfigError: Two namespaces publish the same topic of the suite, or there are the ticks of
+            two runs.
     """
     found = Recorded()
     for source in sources:
@@ -118,6 +120,7 @@ def collect(sources: Iterable[Source]) -> Recorded:
         found.notes += source.notes
     _note_damage(found)
     _check_namespaces(found)
+    _check_runs(found)
     return found
 
 
@@ -258,6 +261,15 @@ def _check_namespaces(found: Recorded) -> None:
                 f'bag holds two suites: got {" and ".join(topics)}, expected one namespace. '
                 'Record each arm into a bag of its own.'
             )
+
+
+def _check_runs(found: Recorded) -> None:
+    got = several_runs([t.index for t in found.ticks], [t.due_ns for t in found.ticks])
+    if got:
+        raise ConfigError(
+            f'bag holds two runs: got {got}, expected those of one. Record each run into a bag of '
+            'its own, or cut the bag.'
+        )
 
 
 def read_settings(path: Path) -> dict[str, Any]:

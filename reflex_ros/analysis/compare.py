@@ -37,6 +37,7 @@ class Subject:
         facts: Mode, policy and what else describes it. ``faults``: stalls by cause.
         notes: What is missing in it.
         never_tracked: Why the arm never followed a plan, '' if it did.
+        left_out: Share of its ticks that is left out because they are damaged.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Subject:
     faults: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     never_tracked: str = ''
+    left_out: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ def subject_of(analysis: Analysis, name: str) -> Subject:
     facts = {'mode': settings.get('chunk.mode'), 'policy': settings.get('policy.name'),
              'duration_s': round(analysis.run.duration_s, 3), 'ticks': analysis.summary.ticks}
     return Subject(name, analysis.figures, MappingProxyType(facts),
-                   MappingProxyType(analysis.faults), analysis.notes, why_not(analysis))
+                   MappingProxyType(analysis.faults), analysis.notes, why_not(analysis),
+                   analysis.run.left_out_share)
 
 
 def why_not(analysis: Analysis) -> str:
@@ -115,6 +118,7 @@ def _from_json(path: Path) -> Subject:
         faults = {str(k): int(v) for k, v in document['faults'].items()}
         facts, notes = dict(document['facts']), tuple(map(str, document['notes']))
         never = str(document['never_tracked'])
+        left_out = float(document.get('left_out', 0.0))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f'report {path} is damaged: got {error!r}, expected the keys of reflex-ros report '
@@ -122,7 +126,7 @@ def _from_json(path: Path) -> Subject:
         ) from error
     _check_names(path, figures)
     return Subject(str(path), MappingProxyType(figures), MappingProxyType(facts),
-                   MappingProxyType(faults), notes, never)
+                   MappingProxyType(faults), notes, never, left_out)
 
 
 def _check_names(path: Path, figures: Mapping[str, Estimate]) -> None:

@@ -45,6 +45,8 @@ class RecordedRun:
         notes: What is missing, in words.
         sources: The bags. ``strip``: Folder of thinned frames, None if there is none.
         steps: Steps of ROS time that were taken out of all stamps, None if none were.
+        lost_events: Events that were left out because of them.
+        left_out_share: Share of the recorded ticks that are left out because they are damaged.
     """
 
     path: Path
@@ -60,6 +62,8 @@ class RecordedRun:
     sources: tuple[Source, ...] = ()
     strip: Path | None = None
     steps: ClockSteps | None = None
+    lost_events: int = 0
+    left_out_share: float = 0.0
 
     @property
     def events(self) -> list[SimEvent]:
@@ -162,7 +166,8 @@ def _from_folder(paths: RunFolder) -> RecordedRun:
 
 def _from_bag(path: Path, recorded: Recorded, sources: tuple[Source, ...],
               settings: dict[str, Any], strip: Path | None) -> RecordedRun:
-    ticks = sorted(recorded.ticks, key=lambda tick: tick.index)
+    once = {(tick.index, tick.due_ns): tick for tick in recorded.ticks}
+    ticks = sorted(once.values(), key=lambda tick: tick.index)
     if not ticks:
         raise ConfigError(_no_ticks(path, recorded))
     period_ns = usual_period_ns([t.index for t in ticks], [t.due_ns for t in ticks],
@@ -173,9 +178,13 @@ def _from_bag(path: Path, recorded: Recorded, sources: tuple[Source, ...],
     if not fits.all():
         notes.append(f'{int((~fits).sum())} of {len(fits)} ticks are left out: their instants do '
                      'not fit their indices')
+    if len(ticks) < len(recorded.ticks):
+        notes.append(f'{len(recorded.ticks) - len(ticks)} ticks came twice: counted once')
+    torn = sum(recorded.undecodable.get(topic, 0) for topic in recorded.topics_of('ControlTick'))
     return RecordedRun(
         path, records[fits], period_ns, 'bag', JOINT_NAMES, *_by_stamp(recorded), recorded,
-        settings, tuple(notes), sources, strip)
+        settings, tuple(notes), sources, strip,
+        left_out_share=(torn + int((~fits).sum())) / (torn + len(fits)))
 
 
 def _no_ticks(path: Path, recorded: Recorded) -> str:

@@ -36,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
     subjects = [load_subject(path) for path in options.run]
     rows = compare(subjects)
     judged = [(subject.name, judge(budgets, subject.figures,
-                                   subjects[0].figures if subjects[1:] else None))
+                                   subjects[0].figures if subjects[1:] else None,
+                                   left_out=max(subject.left_out, subjects[0].left_out)))
               for subject in (subjects[1:] or subjects) if budgets]
     if options.json or options.markdown:
         form = comparison.to_json if options.json else comparison.to_markdown

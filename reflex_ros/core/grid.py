@@ -38,6 +38,41 @@ def usual_period_ns(index: Sequence[int], due_ns: Sequence[int], default_ns: int
     return round(float(np.median(good))) if len(good) else default_ns
 
 
+def several_runs(index: Sequence[int], due_ns: Sequence[int]) -> str:
+    """Return in words what else there is than the ticks of one run, '' if nothing.
+
+    A run counts its ticks once, from its start; one whose bridge was restarted counts on. So an
+    index that comes again is of another run, or of the same one a second time.
+
+    Args:
+        index, due_ns: Of ticks in the order of their receipt.
+    """
+    rows = [(i, d) for i, d in zip(index, due_ns, strict=True)
+            if 0 <= i < MAX_INDEX and abs(d) < MAX_NS]
+    if len(set(rows)) + FEW < len(rows):
+        return f'{len(rows) - len(set(rows))} of {len(rows)} ticks a second time'
+    number, due = (np.array(column, np.int64) for column in zip(*rows, strict=True)) if rows else (
+        np.empty(0, np.int64), np.empty(0, np.int64))
+    steps = np.diff(number)
+    periods = np.diff(due)[steps == 1]
+    if not (periods > 0).any():
+        return ''
+    period_ns = round(float(np.median(periods[periods > 0])))
+    start_ns = due - number * period_ns
+    order = np.argsort(start_ns, kind='stable')
+    grid = np.empty(len(order), np.int64)
+    grid[order] = np.cumsum(np.diff(start_ns[order], prepend=start_ns[order][:1]) > period_ns)
+    first = int(np.argmax(np.bincount(grid)))
+    known = set(number[grid == first].tolist())
+    again = {g: len(known.intersection(number[grid == g].tolist()))
+             for g in np.unique(grid).tolist() if g != first}
+    others = [int((grid == g).sum()) for g, count in again.items() if count > FEW]
+    if not others:
+        return ''
+    return (f'{int((grid == first).sum())} ticks of one run and '
+            f'{", ".join(map(str, others))} of another')
+
+
 def plausible(index: Any, due_ns: Any, period_ns: int) -> Mask:
     """Return which ticks lie on the grid that most of them make, and near others.
 

@@ -33,6 +33,7 @@ def document(analysis: Analysis) -> dict[str, Any]:
         'figures': {name: estimate_entry(e, meaning(name).unit)
                     for name, e in analysis.figures.items()},
         'faults': analysis.faults, 'never_tracked': subject.never_tracked,
+        'left_out': round(subject.left_out, 6),
         'stalls': [stall_entry(stall) for stall in analysis.stalls],
         'cameras': [
             {'name': c.name, 'seen_by': c.seen_by, 'frames': c.frames,

@@ -17,7 +17,7 @@ from reflex_ros.bag import values
 from reflex_ros.bag.read import BagMessage, BagReader
 from reflex_ros.core.clock import S
 from reflex_ros.core.errors import ConfigError, LayoutError
-from reflex_ros.core.grid import plausible, usual_period_ns
+from reflex_ros.core.grid import plausible, several_runs, usual_period_ns
 from reflex_ros.core.types import JOINT_NAMES, FloatArray
 from reflex_ros.stages.replay_costs import (
     TRANSPORT,
@@ -126,6 +126,8 @@ def read_recorded(folder: Path | str, *, cameras: Mapping[str, str] | None = Non
         _, traces = _decoded(reader, f'{prefix}/chunk_trace', values.chunk_trace, notes)
         if not ticks:
             raise _foreign(reader.folder, 'no control_tick')
+        if got := several_runs([t.index for t in ticks], [t.due_ns for t in ticks]):
+            raise _foreign(reader.folder, f'two runs: {got}')
         ticks, stamps, period_ns = _on_grid(ticks, received, notes, is_received=has_clock)
         offset_ns = _median([s - tick.due_ns for s, tick in zip(stamps, ticks, strict=True)])
         start_ns = ticks[0].due_ns + offset_ns
