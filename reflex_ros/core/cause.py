@@ -8,7 +8,7 @@ means never, a virtual clock must not start at 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from reflex_ros.core.clock import MS
@@ -19,9 +19,6 @@ POLICY = 'policy'
 
 CAMERA_DROPS = ('camera_skew', 'camera_age')
 """``StageStatus.reason`` of an encoder that makes no block because of its cameras."""
-
-LINK_SILENT_NS = 150 * MS
-"""Another machine that is asked every 50 ms and gave no answer for longer is not reached."""
 
 LOSSY_PATIENCE = 5
 """A lossy link needs so much longer to bring a sign of life, sent again until it arrives."""
@@ -70,26 +67,32 @@ class NodeFacts:
         status: Newest sign of life; its ``_ns`` fields on this machine's steady clock.
         received_ns: When it arrived.
         has_exited: Whether a supervisor saw the process end.
+        is_far: Whether its newest signs of life came from another machine.
     """
 
     status: StageStatus
     received_ns: int
     has_exited: bool = False
+    is_far: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """What is known of the link to the machine of encoder and policy, where that is another one.
+    """What is known of the link to another machine that answers, or did.
+
+    It explains what is missing only from encoder and policy that live there.
 
     Attributes:
         answered_ns: When its newest answer arrived.
         back_ns: When answers began again after a silence, 0 = there was none.
         is_lossy: Whether so many answers stay out that messages do too.
+        is_silent: Whether so many requests in a row got none that it is not reached.
     """
 
     answered_ns: int
     back_ns: int = 0
     is_lossy: bool = False
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,7 @@ class TickFacts:
         last_chunk_ns: Receipt of the newest chunk, whatever became of it.
         last_accept_ns, last_reject_ns: Newest acceptance and rejection.
         encoder, policy: What is known of the nodes, None before their first sign of life.
-        link: What is known of the link to their machine, None if they share ours.
+        link: What is known of the link to another machine, None if none answers.
         bounds: Thresholds.
     """
 
@@ -281,17 +284,29 @@ def _is_tick_late(facts: TickFacts) -> bool:
 
 def _is_node_dead(facts: TickFacts) -> bool:
     """Whether a node ended or fell silent; behind a silent link nobody can tell."""
-    is_lossy = facts.link is not None and facts.link.is_lossy
-    bound_ns = facts.bounds.status_ns * (LOSSY_PATIENCE if is_lossy else 1)
-    return any(
-        node.has_exited
-        or (_past(facts, node.received_ns, bound_ns) and not _is_cut_off(facts))
-        for node in _nodes(facts)
-    )
+    return any(node.has_exited or _is_mute(facts, node) for node in _nodes(facts))
 
 
-def _is_cut_off(facts: TickFacts) -> bool:
-    return facts.link is not None and _past(facts, facts.link.answered_ns, LINK_SILENT_NS)
+def _is_mute(facts: TickFacts, node: NodeFacts) -> bool:
+    link, bound_ns = _link(facts) if node.is_far else None, facts.bounds.status_ns
+    if link is not None and link.is_silent:
+        return False
+    patience = LOSSY_PATIENCE if link is not None and link.is_lossy else 1
+    return _past(facts, node.received_ns, patience * bound_ns)
+
+
+def _link(facts: TickFacts) -> LinkFacts | None:
+    """Return the link to encoder and policy, None if they live on this machine."""
+    return facts.link if lives_far(_nodes(facts)) else None
+
+
+def lives_far(nodes: Iterable[NodeFacts]) -> bool:
+    """Return whether encoder and policy live on another machine.
+
+    A ring joins them, so they live together, where the newest sign of life was sent.
+    """
+    newest = max(nodes, key=lambda node: node.status.sent_ns, default=None)
+    return newest is not None and newest.is_far
 
 
 def _is_ring_lost(facts: TickFacts) -> bool:
@@ -331,11 +346,11 @@ def _is_transport(facts: TickFacts) -> bool:
 
 
 def _is_link_bad(facts: TickFacts) -> bool:
-    """Whether the link to the other machine is silent, lossy, or back for too short a time."""
-    if facts.link is None:
+    """Whether the link to encoder and policy is silent, lossy, or back for too short a time."""
+    link = _link(facts)
+    if link is None:
         return False
-    is_new = _since(facts, facts.link.back_ns, _pause_ns(facts))
-    return is_new or facts.link.is_lossy or _is_cut_off(facts)
+    return link.is_silent or link.is_lossy or _since(facts, link.back_ns, _pause_ns(facts))
 
 
 def _is_chunk_missing(facts: TickFacts) -> bool:

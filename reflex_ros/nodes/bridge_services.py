@@ -62,9 +62,9 @@ def serve_bridge(node: ReflexNode, bridge: Bridge, lock: threading.RLock,
 
 def ask_other_machine(node: ReflexNode, bridge: Bridge, lock: threading.RLock) -> ClockAsker:
     """Ask the machine of encoder and policy for its time, if it is another one."""
-    def tell(link: LinkFacts | None, now: Instant, ahead_ns: int) -> None:
+    def tell(link: LinkFacts | None, now: Instant, ahead_ns: int) -> bool:
         with lock:
-            bridge.link(link, now, ahead_ns=ahead_ns)
+            return bridge.link(link, now, ahead_ns=ahead_ns)
 
     return ClockAsker(node, tell)
 

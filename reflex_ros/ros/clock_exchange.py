@@ -1,9 +1,10 @@
 """Two machines tell each other their time, over the middleware that carries everything else.
 
-The bridge asks twenty times a second, but only while somebody listens; the supervisor of encoder
-and policy on another machine answers. It is a process of its own, so it answers when they are
-dead, and is silent when the link is: that tells the two apart. Best effort, as images travel: a
-lost answer is not sent again, so what the link loses can be counted.
+The bridge asks twenty times a second, but only while somebody listens or encoder and policy are
+known to live there; the supervisor of encoder and policy on another machine answers. It is a
+process of its own, so it answers when they are dead, and is silent when the link is: that tells
+the two apart. Best effort, as images travel: a lost answer is not sent again, so what the link
+loses can be counted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from sensor_msgs.msg import TimeReference
 
-from reflex_ros.core.cause import LINK_SILENT_NS
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.exchange import LOSSY, PERIOD_NS, Ahead, Exchange
 from reflex_ros.ros.convert import time_from_msg, time_to_msg
@@ -58,12 +58,12 @@ class ClockAsker:
     Args:
         node: The node of the bridge.
         tell: Gets what is known after each request and answer: facts, the present, and by how
-            much the other clock is ahead, ns.
+            much the other clock is ahead, ns. Returns whether encoder and policy live there.
     """
 
     def __init__(self, node: ReflexNode,
-                 tell: Callable[[LinkFacts | None, Instant, int], None]) -> None:
-        self._node, self._tell = node, tell
+                 tell: Callable[[LinkFacts | None, Instant, int], bool]) -> None:
+        self._node, self._tell, self._is_needed = node, tell, False
         self._exchange = Exchange()
         request = topic('clock_request')
         self._requests = node.create_publisher(request.message, request.name, request.qos)
@@ -73,14 +73,16 @@ class ClockAsker:
 
     def diagnose(self) -> Diagnosis:
         """Return how well the clocks agree and whether the link answers."""
-        now_ns = self._node.steady.mono_ns()
-        return link_diagnosis(self._exchange.facts(now_ns), self._exchange.ahead,
-                              loss=self._exchange.loss, now_ns=now_ns)
+        return link_diagnosis(self._exchange.facts, self._exchange.ahead,
+                              loss=self._exchange.loss, now_ns=self._node.steady.mono_ns())
 
     def _ask(self) -> None:
         now = self._node.steady.now()
-        facts = self._exchange.facts(now.mono_ns)
-        if facts is None and not self._requests.get_subscription_count():
+        was_known = self._exchange.facts is not None
+        has_listener = self._requests.get_subscription_count() > 0
+        if not self._exchange.may_ask(has_listener=has_listener, is_needed=self._is_needed):
+            if was_known:
+                self._say(now)
             return
         msg = TimeReference(source=self._node.get_name())
         msg.header.stamp = time_to_msg(now.stamp_ns)
@@ -96,7 +98,7 @@ class ClockAsker:
 
     def _say(self, now: Instant) -> None:
         known = self._exchange.ahead
-        self._tell(self._exchange.facts(now.mono_ns), now, known.ahead_ns if known else 0)
+        self._is_needed = self._tell(self._exchange.facts, now, known.ahead_ns if known else 0)
 
 
 def link_diagnosis(link: LinkFacts | None, ahead: Ahead | None, *, loss: float,
@@ -121,9 +123,9 @@ def link_diagnosis(link: LinkFacts | None, ahead: Ahead | None, *, loss: float,
 
 
 def _link_words(link: LinkFacts, loss: float, now_ns: int) -> tuple[Level, str]:
-    silent_ns = now_ns - link.answered_ns
-    if silent_ns > LINK_SILENT_NS:
-        return Level.ERROR, (f'no answer of the other machine for {silent_ns / S:.1f} s: look at '
+    if link.is_silent:
+        silent_s = (now_ns - link.answered_ns) / S
+        return Level.ERROR, (f'no answer of the other machine for {silent_s:.1f} s: look at '
                              'the network, and whether reflex-ros still runs there')
     if loss >= LOSSY:
         return Level.WARN, f'{100 * loss:.0f} % of the answers are lost: look at the network'

@@ -178,22 +178,27 @@ class Bridge:
 
     def status(self, status: StageStatus, now: Instant) -> None:
         """Take a sign of life; a node that lives in another epoch is told the task again."""
-        self.nodes.status(self._far.ours(status, now), now.mono_ns)
+        ours = self._far.ours(status, now)
+        self.nodes.status(ours, now.mono_ns, is_far=self._far.is_far(status.node))
         if not self._is_stopping:
             self._put(self._task.retell(status, now))
 
-    def link(self, link: LinkFacts | None, now: Instant, *, ahead_ns: int = 0) -> None:
+    def link(self, link: LinkFacts | None, now: Instant, *, ahead_ns: int = 0) -> bool:
         """Take what is known of the link to another machine.
 
         Args:
             link: None while nobody there has answered.
             now: The present.
             ahead_ns: How far its ROS time is ahead of ours.
+
+        Returns:
+            Whether encoder and policy live on another machine, so that the link matters.
         """
         before, self._link = self._link, link
         if link is not None and before is not None and link.back_ns != before.back_ns:
-            self.nodes.restart(now.mono_ns)  # who could not be heard was not silent
+            self.nodes.restart(now.mono_ns, only_far=True)  # unheard is not silent
         self.clocks.ahead_ns = ahead_ns
+        return self.nodes.live_far
 
     def offer(self, chunk: ActionChunk, now: Instant) -> tuple[Output, ...]:
         """Judge a chunk; accepted, it takes over at the first tick not before its row 0."""

@@ -24,6 +24,8 @@ SAME_NS = 5 * MS
 MARGIN_NS = 5 * MS
 WINDOW = 50
 """Signs of life that are remembered: five seconds."""
+AGREEING = 2
+"""Signs of life in a row that must be far: one alone may have crossed a step of our clock."""
 REBOOT_NS = 60 * S
 """No message is under way for so long: the steady clock began anew."""
 
@@ -33,16 +35,23 @@ class FarClock:
 
     def __init__(self) -> None:
         self._leads: deque[int] = deque(maxlen=WINDOW)
+        self._were_far: deque[bool] = deque(maxlen=AGREEING)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the newest signs of life came from another machine."""
+        return all(self._were_far) and bool(self._were_far)
 
     def ours(self, status: StageStatus, now: Instant) -> StageStatus:
         """Return a sign of life that arrived at ``now`` with its instants on our steady clock."""
+        skew_ns = (status.stamp_ns - status.sent_ns) - (now.stamp_ns - now.mono_ns)
+        self._were_far.append(abs(skew_ns) > SAME_NS)
+        if not self._were_far[-1]:
+            return status
         lead_ns = now.mono_ns - status.sent_ns
         if self._leads and abs(lead_ns - min(self._leads)) > REBOOT_NS:
             self._leads.clear()
         self._leads.append(lead_ns)
-        skew_ns = (status.stamp_ns - status.sent_ns) - (now.stamp_ns - now.mono_ns)
-        if abs(skew_ns) <= SAME_NS:
-            return status
         return shifted(status, min(self._leads) - MARGIN_NS)
 
 
@@ -63,6 +72,10 @@ class FarClocks:
         if self._uses_sim_time:
             return status
         return self._clocks.setdefault(status.node, FarClock()).ours(status, now)
+
+    def is_far(self, node: str) -> bool:
+        """Return whether the newest signs of life of ``node`` came from another machine."""
+        return node in self._clocks and self._clocks[node].is_far
 
 
 def shifted(status: StageStatus, by_ns: int) -> StageStatus:

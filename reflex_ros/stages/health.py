@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reflex_ros.core.cause import NodeFacts
+from reflex_ros.core.cause import NodeFacts, lives_far
 from reflex_ros.core.clock import MS, ClockOffset
 from reflex_ros.stages.base import ENCODER, POLICY
 
@@ -22,23 +23,33 @@ class NodeWatch:
     def __init__(self) -> None:
         self._nodes: dict[str, NodeFacts] = {}
 
-    def status(self, status: StageStatus, now_ns: int) -> None:
-        """Take a sign of life that arrived at ``now_ns`` (steady)."""
+    def status(self, status: StageStatus, now_ns: int, *, is_far: bool = False) -> None:
+        """Take a sign of life that arrived at ``now_ns`` (steady), maybe from another machine."""
         if status.node in (ENCODER, POLICY):
-            self._nodes[status.node] = NodeFacts(status, now_ns)
+            self._nodes[status.node] = NodeFacts(status, now_ns, is_far=is_far)
 
-    def restart(self, now_ns: int) -> None:
-        """Count the silence of known nodes from ``now_ns``: who was not listening cannot judge."""
-        self._nodes = {
-            name: NodeFacts(known.status, max(known.received_ns, now_ns), known.has_exited)
-            for name, known in self._nodes.items()
-        }
+    @property
+    def live_far(self) -> bool:
+        """Whether encoder and policy live on another machine."""
+        return lives_far(self._nodes.values())
+
+    def restart(self, now_ns: int, *, only_far: bool = False) -> None:
+        """Count the silence of known nodes from ``now_ns``: who was not listening cannot judge.
+
+        Args:
+            now_ns: The present, steady.
+            only_far: Whether only those on another machine could not be heard.
+        """
+        for name, known in self._nodes.items():
+            if known.is_far or not only_far:
+                received_ns = max(known.received_ns, now_ns)
+                self._nodes[name] = replace(known, received_ns=received_ns)
 
     def exited(self, node: str) -> None:
         """Note that a supervisor saw the process of ``node`` end."""
         known = self._nodes.get(node)
         if known is not None:
-            self._nodes[node] = NodeFacts(known.status, known.received_ns, has_exited=True)
+            self._nodes[node] = replace(known, has_exited=True)
 
     def facts(self, node: str) -> NodeFacts | None:
         """Return what is known of ``node``, None before its first sign of life."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from reflex_ros.core.cause import LINK_SILENT_NS, LinkFacts
+from reflex_ros.core.cause import LinkFacts
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.exchange import Ahead
 
@@ -15,13 +16,13 @@ pytestmark = [pytest.mark.ros, pytest.mark.realtime]
 NOW = 1000 * S
 
 
-def told(ahead_ms=0.0, bound_ms=0.5, *, silent_ms=20, loss=0.0):
+def told(ahead_ms=0.0, bound_ms=0.5, *, silent_ms=20, loss=0.0, is_silent=False):
     """Return level and message of what is known of the other machine."""
     from reflex_ros.ros.clock_exchange import link_diagnosis
 
     found = link_diagnosis(
-        LinkFacts(NOW - silent_ms * MS), Ahead(round(ahead_ms * MS), round(bound_ms * MS)),
-        loss=loss, now_ns=NOW)
+        LinkFacts(NOW - silent_ms * MS, is_silent=is_silent),
+        Ahead(round(ahead_ms * MS), round(bound_ms * MS)), loss=loss, now_ns=NOW)
     return found.level.name, found.message, found.values
 
 
@@ -46,9 +47,56 @@ def test_clocks_that_differ_for_certain_are_named_with_what_to_do(ahead_ms, boun
 
 
 def test_a_silent_or_lossy_link_is_named():
-    assert told(silent_ms=LINK_SILENT_NS // MS + 1)[0] == 'ERROR'
+    level, text, _ = told(silent_ms=2300, is_silent=True)
+    assert (level, '2.3 s' in text) == ('ERROR', True)
+    assert told(silent_ms=2300)[0] == 'OK', 'we paused: it was not asked'
     level, text, _ = told(loss=0.3)
     assert (level, '30 %' in text) == ('WARN', True)
+
+
+def asker_whose_answerer_left(*, is_needed):
+    """Return an asker, what it told, and how often it asked after the other end had left."""
+    from sensor_msgs.msg import TimeReference
+
+    from reflex_ros.core.clock import ManualClock
+    from reflex_ros.ros.clock_exchange import ClockAsker, time_to_msg
+
+    clock, sent, heard, calls = ManualClock(NOW), [], [], {}
+    listeners = SimpleNamespace(msg_type=TimeReference, get_subscription_count=lambda: 1)
+    node = SimpleNamespace(
+        steady=clock, get_name=lambda: 'bridge', create_publisher=lambda *_: listeners,
+        listen=lambda _, take: calls.update(take=take),
+        create_timer=lambda _, ask: calls.update(ask=ask),
+        aside=SimpleNamespace(post=lambda _, msg: sent.append(msg)))
+
+    def tell(link, now, ahead_ns):
+        heard.append(link)
+        return is_needed
+
+    asker = ClockAsker(node, tell)
+    calls['ask']()
+    answer = TimeReference(time_ref=sent[-1].header.stamp)
+    answer.header.stamp = time_to_msg(clock.stamp_ns())
+    calls['take'](answer)
+    listeners.get_subscription_count = lambda: 0
+    for _ in range(10):
+        clock.advance(50 * MS)
+        calls['ask']()
+    return asker, heard, len(sent) - 1
+
+
+def test_who_left_and_is_not_needed_is_asked_no_more_and_the_bridge_is_told():
+    asker, heard, asked = asker_whose_answerer_left(is_needed=False)
+    assert asked == 0
+    assert [link is None for link in heard] == [True, False, True]
+    assert asker.diagnose().level.name == 'OK'
+
+
+def test_who_left_but_is_needed_is_asked_on_can_fail():
+    asker, heard, asked = asker_whose_answerer_left(is_needed=True)
+    assert asked == 10
+    assert heard[-1].is_silent
+    assert asker.diagnose().level.name == 'ERROR'
 
 
 @pytest.mark.parametrize('ahead_ms', [0, 250])

@@ -83,6 +83,41 @@ def test_each_node_has_its_own_machine():
     assert abs(found.sent_ns - OURS.mono_ns) <= 13 * MS
 
 
+def lives_far(*told):
+    clocks = FarClocks()
+    for one in told:
+        ours(one, clocks=clocks)
+    return clocks.is_far('policy')
+
+
+def test_where_a_node_lives_is_told_by_its_newest_signs_of_life():
+    here, there = status(2, base_ns=0), status(8)
+    assert not lives_far()
+    assert not lives_far(here)
+    assert lives_far(there)
+    assert lives_far(here, there, there)
+    assert not lives_far(there, there, here)
+
+
+def test_a_sign_of_life_that_crossed_a_step_of_our_clock_moves_nobody():
+    here, crossed = status(2, base_ns=0), status(2, base_ns=0, clock_ms=80)
+    assert not lives_far(here, crossed)
+    assert not lives_far(here, crossed, here)
+
+
+def test_two_that_differ_can_fail():
+    crossed = status(2, base_ns=0, clock_ms=80)
+    assert lives_far(crossed, crossed), 'so one alone is what the tests above ask about'
+
+
+def test_each_node_lives_somewhere():
+    clocks = FarClocks()
+    ours(status(8), clocks=clocks)
+    ours(status(2, base_ns=0, node='vision_encoder'), clocks=clocks)
+    assert clocks.is_far('policy')
+    assert not clocks.is_far('vision_encoder')
+
+
 def test_never_stays_never():
     moved = shifted(replace(status(), busy_since_ns=0, last_output_ns=0), -BASE_NS)
     assert (moved.busy_since_ns, moved.last_output_ns) == (0, 0)
@@ -90,4 +125,6 @@ def test_never_stays_never():
 
 def test_simulated_time_says_nothing_of_a_machine():
     told = replace(status(8, base_ns=0), stamp_ns=123)
-    assert FarClocks(uses_sim_time=True).ours(told, OURS) is told
+    clocks = FarClocks(uses_sim_time=True)
+    assert clocks.ours(told, OURS) is told
+    assert not clocks.is_far('policy')
