@@ -44,7 +44,7 @@ class Running:
         seam: Step at the switch, None where a ramp leads over it.
         must_blend: Whether it was accepted only because a blend fits the limits.
         fitted_ns: Length of the blend that was made to fit the limits, 0 if none was.
-        is_apart: Whether its step is large and not blended to fit: joints must not sprint after it.
+        is_apart: Whether its step is large and not blended to fit: joints must not sprint then.
         refusal: Why it was left out at its switch, '' if it was not.
         entered_row, entered_ns: Row and tick at which it took over, -1 until then.
         first_command_ns: Due instant of its first command, 0 if none yet.
