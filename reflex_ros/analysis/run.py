@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -142,14 +142,13 @@ def _from_folder(paths: RunFolder) -> RecordedRun:
     settings = read_settings(paths.params)
     strip = paths.strip if paths.strip.is_dir() else None
     if not paths.ledger.is_file():
-        run = _from_bag(paths.path, recorded, tuple(sources), settings, strip)
-        return replace(run, notes=(*notes, f'no {paths.ledger.name}: ticks are those of the bag',
-                                   *run.notes))
+        said = (*notes, f'no {paths.ledger.name}: ticks are those of the bag')
+        return _from_bag(paths.path, recorded, tuple(sources), settings, strip, said)
     try:
         ledger = LedgerReader(paths.ledger)
     except ReflexError as error:
-        run = _from_bag(paths.path, recorded, tuple(sources), settings, strip)
-        return replace(run, notes=(*notes, str(error), *run.notes))
+        said = (*notes, str(error))
+        return _from_bag(paths.path, recorded, tuple(sources), settings, strip, said)
     records = ledger.records()
     if not len(records):
         raise ConfigError(
@@ -165,11 +164,13 @@ def _from_folder(paths: RunFolder) -> RecordedRun:
 
 
 def _from_bag(path: Path, recorded: Recorded, sources: tuple[Source, ...],
-              settings: dict[str, Any], strip: Path | None) -> RecordedRun:
+              settings: dict[str, Any], strip: Path | None,
+              said: tuple[str, ...] = ()) -> RecordedRun:
+    """Return a run whose ticks are those of the bag; ``said``: what was noted before."""
     once = {(tick.index, tick.due_ns): tick for tick in recorded.ticks}
     ticks = sorted(once.values(), key=lambda tick: tick.index)
     if not ticks:
-        raise ConfigError(_no_ticks(path, recorded))
+        raise ConfigError(_no_ticks(path, recorded, said))
     period_ns = usual_period_ns([t.index for t in ticks], [t.due_ns for t in ticks],
                                 DEFAULT_PERIOD_NS)
     records = to_records(ticks)
@@ -183,12 +184,12 @@ def _from_bag(path: Path, recorded: Recorded, sources: tuple[Source, ...],
     torn = sum(recorded.undecodable.get(topic, 0) for topic in recorded.topics_of('ControlTick'))
     return RecordedRun(
         path, records[fits], period_ns, 'bag', JOINT_NAMES, *_by_stamp(recorded), recorded,
-        settings, tuple(notes), sources, strip,
+        settings, (*said, *notes), sources, strip,
         left_out_share=(torn + int((~fits).sum())) / (torn + len(fits)))
 
 
-def _no_ticks(path: Path, recorded: Recorded) -> str:
-    notes = ' '.join(recorded.notes[:3])
+def _no_ticks(path: Path, recorded: Recorded, said: tuple[str, ...]) -> str:
+    notes = '; '.join((*said, *recorded.notes)[:3])
     if not recorded.types:
         got = 'nothing that can be read'
     elif recorded.topics_of('ControlTick'):
@@ -200,7 +201,7 @@ def _no_ticks(path: Path, recorded: Recorded) -> str:
     return (
         f'bag {path} has no ticks: got {got:.300}, expected control_tick, as the recorder of '
         f'reflex_ros writes it. Give the bag or the folder of a run.'
-        + (f' Noted: {notes:.400}' if notes else '')
+        + (f' Noted: {notes:.600}' if notes else '')
     )
 
 

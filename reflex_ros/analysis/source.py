@@ -98,6 +98,8 @@ class Source:
             yield from self._reader.messages(*names, start_ns=start_ns, stop_ns=stop_ns)
 
     def _salvage(self, wanted: Callable[[str, str], bool]) -> Iterator[BagMessage]:
+        for path in _compressed(self.path):
+            self.note(f'{path.name}: compressed as a whole, so that no part of it can be read')
         for path in storage_files(self.path):
             read = _scan_mcap if path.suffix == '.mcap' else _scan_sqlite
             try:
@@ -119,8 +121,7 @@ def open_source(path: Path | str) -> Source:
         ConfigError: There is no bag, or a newer rosbag2 wrote it.
     """
     path = Path(path)
-    files = storage_files(path)
-    if not files:
+    if not has_data(path):
         raise ConfigError(
             f'bag {path} cannot be read: got {_what(path)}, expected a rosbag2 folder with '
             f'{METADATA}, or a {" or ".join(SUFFIXES)} file. Give the folder of a bag or run.'
@@ -151,6 +152,16 @@ def storage_files(path: Path) -> list[Path]:
         return [path] if path.suffix in SUFFIXES else []
     found = [file for suffix in SUFFIXES for file in path.rglob(f'*{suffix}')]
     return sorted(found, key=lambda file: (_part(file.stem), file.name))
+
+
+def has_data(path: Path) -> bool:
+    """Return whether there is a storage file, compressed or not."""
+    return bool(storage_files(path) or _compressed(path))
+
+
+def _compressed(path: Path) -> list[Path]:
+    """Return the storage files that were compressed as a whole."""
+    return [file for suffix in SUFFIXES for file in path.glob(f'*{suffix}.zstd')]
 
 
 def _part(stem: str) -> int:
@@ -230,6 +241,8 @@ def _open(path: Path) -> sqlite3.Connection:
 def _what(path: Path) -> str:
     if not path.exists():
         return 'no such file or folder'
+    if (path / METADATA).is_file():
+        return f'{METADATA} without the files that it names'
     return 'a folder without bag data' if path.is_dir() else f'a {path.suffix or "plain"} file'
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reflex_ros.analysis.collect import JOINTS
-from reflex_ros.analysis.source import Source, open_source, storage_files
+from reflex_ros.analysis.source import Source, has_data, open_source
 from reflex_ros.bag.read import BagMessage
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.errors import ConfigError, ReflexError
@@ -153,7 +153,7 @@ class _Job:
 
     def _open(self) -> Iterator[Source]:
         for bag in self._run.bags if self._is_run else (self.path,):
-            if self._is_run and not storage_files(bag):
+            if self._is_run and not has_data(bag):
                 self.notes.append(f'{bag.name}: no bag data')
                 continue
             yield open_source(bag)
