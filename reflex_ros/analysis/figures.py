@@ -24,6 +24,7 @@ from reflex_ros.analysis.intervals import (
 )
 from reflex_ros.analysis.run import RecordedRun, load_run
 from reflex_ros.analysis.stalls import Stall, find_stalls
+from reflex_ros.analysis.straight import straighten
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.ledger import (
     ARM_STATE_CODES,
@@ -138,7 +139,8 @@ def analyse(path: Path | str) -> Analysis:
 
 
 def analyse_run(run: RecordedRun) -> Analysis:
-    """Analyse a run that was read."""
+    """Analyse a run that was read, on an axis without the steps of the clock."""
+    run = straighten(run)
     summary = summarise(run.records, run.traces, period_ns=run.period_ns, events=run.events)
     stalls, cameras = find_stalls(run), cameras_of(run.recorded)
     lost = _lost(run)
@@ -163,7 +165,9 @@ def _figures(run: RecordedRun, summary: LedgerSummary, stalls: Iterable[Stall],
     figures = {
         START: _start(run, window),
         **_liveness(run, summary, window),
-        **_both('reaction', times[summary.reaction_name]),
+        # no other figure stands in for reactions that were left out
+        **_both('reaction', times['event_reaction' if run.lost_events
+                                  else summary.reaction_name]),
         **_both('observation_to_command', times['observation_to_command']),
         **_motion(run, window),
         'camera_skew_p95_ms': quantile(skews_ms(run.recorded), 0.95),

@@ -236,10 +236,13 @@ def _uncovered(traces: Sequence[ChunkTrace], records: RecordArray) -> tuple[int,
 
 
 def _commands(traces: Sequence[ChunkTrace]) -> list[float]:
-    """Return, for each observation that led to one, its first command minus its newest frame."""
+    """Return, for each observation that led to one, its first command minus its newest frame.
+
+    None is negative: a frame that is not known, or later than the command, tells nothing.
+    """
     first: dict[int, int] = {}
     for trace in traces:
-        if trace.first_command_stamp_ns:
+        if trace.first_command_stamp_ns >= trace.newest_stamp_ns > 0:
             known = first.get(trace.newest_stamp_ns, trace.first_command_stamp_ns)
             first[trace.newest_stamp_ns] = min(known, trace.first_command_stamp_ns)
     return [(command_ns - stamp_ns) / MS for stamp_ns, command_ns in first.items()]
@@ -256,7 +259,7 @@ def _reactions(
         commands = [
             trace.first_command_stamp_ns
             for trace in traces
-            if trace.first_command_stamp_ns and trace.newest_stamp_ns >= event.stamp_ns
+            if trace.first_command_stamp_ns >= trace.newest_stamp_ns >= event.stamp_ns
         ]
         if commands:
             reactions.append((min(commands) - event.stamp_ns) / MS)
