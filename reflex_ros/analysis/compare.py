@@ -114,11 +114,11 @@ def _from_json(path: Path) -> Subject:
             f'{SCHEMA}. Write it again with this version.'
         )
     try:
-        figures = {name: _estimate(entry) for name, entry in document['figures'].items()}
-        faults = {str(k): int(v) for k, v in document['faults'].items()}
+        figures = {name: _estimate(name, entry) for name, entry in document['figures'].items()}
+        faults = {str(k): _count(f'faults {k}', v) for k, v in document['faults'].items()}
         facts, notes = dict(document['facts']), tuple(map(str, document['notes']))
         never = str(document['never_tracked'])
-        left_out = float(document.get('left_out', 0.0))
+        left_out = _number('left_out', document.get('left_out', 0.0))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f'report {path} is damaged: got {error!r}, expected the keys of reflex-ros report '
@@ -139,12 +139,27 @@ def _check_names(path: Path, figures: Mapping[str, Estimate]) -> None:
         )
 
 
-def _estimate(entry: Mapping[str, Any]) -> Estimate:
+def _estimate(name: str, entry: Mapping[str, Any]) -> Estimate:
     def number(key: str, missing: float) -> float:
-        return missing if entry[key] is None else float(entry[key])
+        return missing if entry[key] is None else _number(f'{key} of {name}', entry[key])
 
-    return Estimate(number('value', math.nan), number('low', -math.inf),
-                    number('high', math.inf), int(entry['n']))
+    low, high = number('low', -math.inf), number('high', math.inf)
+    value, n = number('value', math.nan), _count(f'n of {name}', entry['n'])
+    if value < low or value > high or low > high:
+        raise ValueError(f'{name} {value} outside of its interval {low} to {high}')
+    return Estimate(value, low, high, n)
+
+
+def _number(what: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f'{what} {value!r}')
+    return float(value)
+
+
+def _count(what: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f'{what} {value!r}')
+    return value
 
 
 def compare(subjects: Sequence[Subject]) -> tuple[Row, ...]:

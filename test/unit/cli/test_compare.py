@@ -120,3 +120,40 @@ def test_a_report_that_nobody_wrote_is_refused_in_a_line(tmp_path, capsys, text,
     assert main(['compare', str(path), *form]) == 2
     error = capsys.readouterr().err
     assert error.startswith('ConfigError: ') and match in error and error.count('\n') == 1
+
+
+def report_of(good, path, change=lambda document: None):
+    assert main(['report', good, '--json', str(path)]) == 0
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def in_figure(key, value):
+    return lambda document: document['figures']['stall_ratio'].update({key: value})
+
+
+@pytest.mark.parametrize(('change', 'match'), [
+    (in_figure('value', float('nan')), 'value of stall_ratio nan'),
+    (in_figure('value', True), 'value of stall_ratio True'),
+    (in_figure('value', '0.1'), "value of stall_ratio '0.1'"),
+    (in_figure('high', float('inf')), 'high of stall_ratio inf'),
+    (in_figure('value', 2e9), 'stall_ratio 2000000000.0 outside of its interval'),
+    (in_figure('n', -3), 'n of stall_ratio -3'),
+    (in_figure('n', 2.5), 'n of stall_ratio 2.5'),
+    (in_figure('n', True), 'n of stall_ratio True'),
+    (lambda document: document['faults'].update(camera_late=-1), 'faults camera_late -1'),
+    (lambda document: document.update(left_out='x'), "left_out 'x'"),
+], ids=range(10))
+def test_a_report_with_numbers_that_cannot_be_is_refused_by_name(
+        good, tmp_path, capsys, change, match):
+    report = report_of(good, tmp_path / 'r.json', change)
+    capsys.readouterr()
+    assert main(['compare', report, good]) == 2
+    assert match in capsys.readouterr().err
+
+
+def test_the_refusal_of_a_report_can_fail(good, regressed, tmp_path):
+    for number, run in enumerate((good, regressed)):
+        assert main(['compare', report_of(run, tmp_path / f'{number}.json'), good]) == 0
