@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
-from reflex_ros.bag.run_folder import RunFolder
+from reflex_ros.bag.files import METADATA
+from reflex_ros.bag.run_folder import BAG, RunFolder
 from reflex_ros.core.errors import ConfigError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 def require_new(path: Path) -> None:
-    """Refuse an output that exists.
+    """Refuse an output that exists, that lies within a bag, or would be one of a recorded run.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: It is one of these.
     """
     if path.exists() or path.is_symlink():
         raise ConfigError(
             f'output {path} cannot be made: got File exists, expected a new folder. '
+            'Name another.'
+        )
+    place = path.resolve()
+    bag = next((p for p in place.parents if (p / METADATA).is_file()), None)
+    is_run = any((p / METADATA).is_file() for p in RunFolder(place.parent).bags)
+    if bag is not None or (is_run and re.fullmatch(rf'{BAG}(_\d+)?', place.name)):
+        got = f'a place in the bag {bag}' if bag else f'the name of a bag of {place.parent}'
+        raise ConfigError(
+            f'output {path} cannot be made: got {got}, expected a folder beside recorded runs. '
             'Name another.'
         )
 

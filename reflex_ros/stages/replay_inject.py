@@ -31,6 +31,8 @@ SNAPSHOT_STAGES = (
 
 T = TypeVar('T')
 
+MOST_NS = 600 * S
+"""No stage of a run that goes on takes so long."""
 _UNITS = MappingProxyType({'ns': 1, 'us': US, 'ms': MS, 's': S})
 _QUANTILE = re.compile(r'p(\d{1,2}(?:\.\d+)?)')
 _DURATION = re.compile(r'(\d+(?:\.\d+)?)(ns|us|ms|s)')
@@ -196,7 +198,13 @@ def _parse_duration(text: str, item: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if not found:
         raise _unknown(item)
-    return round(float(found[1]) * _UNITS[found[2]])
+    duration_ns = float(found[1]) * _UNITS[found[2]]
+    if duration_ns > MOST_NS:
+        raise ConfigError(
+            f'injection {item[:60]!r} is wrong: got {duration_ns / S:.3g} s, expected at most '
+            f'{MOST_NS // S} (s). Correct it.'
+        )
+    return round(duration_ns)
 
 
 def _parse_share(text: str, item: str) -> float:

@@ -49,3 +49,19 @@ def test_a_folder_that_exists_is_refused_and_untouched(tmp_path):
     assert (tmp_path / 'mine').read_text() == 'x'
     with pytest.raises(ConfigError, match='cannot be made'):
         fill(tmp_path / 'mine' / 'below')
+
+
+@pytest.mark.parametrize('place', ['run/bag/x', 'run/bag/a/b', 'run/bag_2', 'run/bag_17'])
+def test_an_output_in_a_bag_or_as_one_is_refused_and_the_run_untouched(tmp_path, place):
+    (tmp_path / 'run' / 'bag').mkdir(parents=True)
+    (tmp_path / 'run' / 'bag' / 'metadata.yaml').write_text('')
+    before = sorted(tmp_path.rglob('*'))
+    with pytest.raises(ConfigError, match=r'got (a place in the bag|the name of a bag)'):
+        fill(tmp_path / place)
+    assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_the_refusal_of_a_place_in_a_bag_can_fail(tmp_path):
+    (tmp_path / 'run' / 'bag').mkdir(parents=True)
+    for place in ('run/bag/x', 'run/again', 'bag', 'bag_2'):
+        fill(tmp_path / place)

@@ -122,3 +122,15 @@ def test_dropped_frames_have_their_share():
         lost = sum(drops.is_lost('main') for _ in range(100))
         assert abs(lost - 10) <= 1 and drops.dropped == {'main': lost}
         assert not any(drops.is_lost('wrist') for _ in range(10))
+
+
+@pytest.mark.parametrize('text', [
+    'denoise=99999999999999999999s', f'denoise={"9" * 400}s', 'denoise.p95=601s',
+    'denoise.add=601000ms', 'denoise.spike=700s@3%'])
+def test_a_duration_that_no_run_survives_is_refused(text):
+    with pytest.raises(ConfigError, match=r'expected at most 600 \(s\)'):
+        parse_injections([text])
+
+
+def test_the_bound_of_durations_can_fail():
+    parse_injections(['denoise=600s', 'encode.spike=600s@3%'])
