@@ -45,7 +45,8 @@ def cut(bag):
     return 'damaged'
 
 
-@pytest.mark.parametrize('spoil', [newer, without_file, cut])
+@pytest.mark.parametrize('spoil', [
+    newer, without_file, pytest.param(cut, marks=pytest.mark.soak)])
 def test_the_reason_is_told_for_the_folder_as_for_the_bag(run, spoil, capsys):
     reason = spoil(run / 'bag')
     for path in (run / 'bag', run):

@@ -44,7 +44,7 @@ def budgets(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize('share', [1.0, 0.05])
+@pytest.mark.parametrize('share', [pytest.param(1.0, marks=pytest.mark.soak), 0.05])
 def test_a_second_run_is_refused_by_all(made, write_rows, tmp_path, share, capsys):
     ticks = made[2]
     bag = joined(made, write_rows, tmp_path / 'bag',
@@ -92,8 +92,10 @@ def test_no_ticks_are_no_runs():
     assert several_runs([2**40] * 9, list(range(9))) == ''
 
 
-@pytest.mark.parametrize(('share', 'code'), [(0.01, EXIT_DONE), (0.03, EXIT_BUDGET)])
-@pytest.mark.parametrize('change', [{'index': 2**40}, {'due_ns': 5}], ids=['torn', 'off grid'])
+@pytest.mark.parametrize(('share', 'code', 'change'), [
+    (0.01, EXIT_DONE, {'due_ns': 5}), (0.03, EXIT_BUDGET, {'index': 2**40}),
+    pytest.param(0.01, EXIT_DONE, {'index': 2**40}, marks=pytest.mark.soak),
+    pytest.param(0.03, EXIT_BUDGET, {'due_ns': 5}, marks=pytest.mark.soak)])
 def test_budgets_are_not_met_by_what_is_left_of_a_run(made, write_rows, tmp_path, capsys, share,
                                                       code, change):
     (types, rows), encoder, ticks = made

@@ -70,8 +70,9 @@ def test_it_is_refused_by_name(made, topic, change):
         decode(torn)
 
 
-@pytest.mark.parametrize(('topic', 'change'), [CASES[0], CASES[2], CASES[5]],
-                         ids=[NAMES[0], NAMES[2], NAMES[5]])
+@pytest.mark.parametrize(('topic', 'change'), [
+    CASES[0], pytest.param(*CASES[2], marks=pytest.mark.soak), CASES[5]],
+    ids=[NAMES[0], NAMES[2], NAMES[5]])
 def test_it_is_left_out_of_report_page_summary_and_replay(made, tmp_path, topic, change):
     folder = damaged(made, tmp_path / 'run', topic, change)
     name = next(iter(change))
