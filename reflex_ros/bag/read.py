@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -54,11 +55,12 @@ class BagReader:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         self._reader = self._open()
+        counts = self._counts()
         self.topics = {
             connection.topic: TopicInfo(
                 connection.msgtype,
                 connection.msgdef.data,
-                connection.msgcount,
+                counts[connection.topic],
                 tuple(getattr(connection.ext, 'offered_qos_profiles', ())),
             )
             for connection in self._reader.connections
@@ -144,6 +146,18 @@ class BagReader:
         """Yield (topic, receipt in ROS time, message object), as ``messages`` does."""
         for message in self.messages(*topics):
             yield message.topic, message.stamp_ns, self.decode(message)
+
+    def _counts(self) -> dict[str, int]:
+        """Return the messages by topic; those of the files where the metadata cannot be true."""
+        told = {c.topic: c.msgcount for c in self._reader.connections}
+        if min(told.values(), default=0) >= 0 and (
+                sum(told.values()) >= self._reader.message_count):
+            return told
+        found = dict.fromkeys(told, 0)
+        with suppress(Exception):  # damaged files count as far as they can be read
+            for connection, _, _ in self._reader.messages():
+                found[connection.topic] += 1
+        return found
 
     def _check(self, topics: tuple[str, ...]) -> None:
         unknown = [topic for topic in topics if topic not in self.topics]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from reflex_ros.analysis.figures import analyse
 from reflex_ros.bag import values
 from reflex_ros.bag.encode import Encoder
+from reflex_ros.bag.read import BagReader
 from reflex_ros.bag.schema import typestore_of
 from reflex_ros.cli.main import main
-from reflex_ros.core.errors import LayoutError
+from reflex_ros.core.errors import ConfigError, LayoutError
 from reflex_ros.report.page import page
 from reflex_ros.report.run_data import load_run
 from reflex_ros.report.summary import write_summary
@@ -126,12 +129,33 @@ def test_a_run_of_which_nothing_is_left_is_refused(made, tmp_path):
     assert main(['report', str(folder)]) == 2
 
 
-def test_a_negative_count_in_the_metadata_stops_no_summary(stalled, tmp_path):
-    stalled.write(tmp_path / 'run' / 'bag', is_brief=True)
-    path = tmp_path / 'run' / 'bag' / 'metadata.yaml'
-    text, changed = re.subn(r'(?m)^(  - topic_metadata:(?:\n    .*)*?\n    message_count: )(\d+)',
-                            r'\g<1>-1', path.read_text())
-    assert changed
-    path.write_text(text)
-    run = load_run(tmp_path / 'run')
-    assert len(run.frames) > 12
+def spoil_counts(bag, topics, count):
+    path = bag / 'metadata.yaml'
+    data = yaml.safe_load(path.read_text())
+    entries = data['rosbag2_bagfile_information']['topics_with_message_count']
+    for entry in entries:
+        if re.search(topics, entry['topic_metadata']['name']):
+            entry['message_count'] = count
+    path.write_text(yaml.safe_dump(data))
+
+
+@pytest.mark.parametrize('count', [-1, 0])
+def test_counts_in_the_metadata_that_cannot_be_true_cost_nothing(stalled_bag, tmp_path, count):
+    bag = shutil.copytree(stalled_bag, tmp_path / 'run' / 'bag')
+    with BagReader(bag) as reader:
+        before = {name: info.messages for name, info in reader.topics.items()}
+    assert before['/camera/main/image_raw'] > 12
+    spoil_counts(bag, '', count)
+    with BagReader(bag) as reader:
+        assert {name: info.messages for name, info in reader.topics.items()} == before
+    assert 6 <= len(load_run(tmp_path / 'run').frames) <= 12
+    assert len(read_recorded(bag).ticks) == before['/control_tick']
+
+
+def test_counts_that_cannot_be_true_can_fail(stalled_bag, tmp_path, monkeypatch):
+    bag = shutil.copytree(stalled_bag, tmp_path / 'run' / 'bag')
+    spoil_counts(bag, '', 0)
+    monkeypatch.setattr(BagReader, '_counts', lambda self: {
+        c.topic: c.msgcount for c in self._reader.connections})
+    with pytest.raises(ConfigError, match='no control_tick'):
+        read_recorded(bag)
