@@ -65,8 +65,18 @@ def test_a_whole_bag_is_read_whole(read, log):
 
 
 @pytest.mark.parametrize('fields', [
-    {'index': 2**40}, {'index': 2**63}, {'index': 400_000}, {'due_ns': 2**62},
-    {'due_ns': -2**63}, {'due_ns': 3600 * S}, {'stamp_ns': 2**31 * S - 1}, {'stamp_ns': 0},
+    {'index': 2**40}, {'index': 2**63}, {'due_ns': -2**63}, {'chunk_id': 2**63}], ids=str)
+def test_a_tick_with_a_number_that_none_has_is_left_out_and_named(read, log, fields):
+    recorded = read(tick=tenth(**fields))
+    assert [tick.number for tick in recorded.ticks] == [
+        tick.number for tick in log.ticks if tick.number != 10]
+    (note,) = recorded.notes
+    assert note.startswith('/control_tick: 1 messages are left out: ')
+    assert f'got {next(iter(fields))} ' in note
+
+
+@pytest.mark.parametrize('fields', [
+    {'index': 400_000}, {'due_ns': 2**62}, {'due_ns': 3600 * S}, {'stamp_ns': 2**31 * S - 1}, {'stamp_ns': 0},
     {'index': 30_000_000, 'due_ns': 600_001 * S},
 ], ids=str)
 def test_one_absurd_tick_is_left_out_and_named(read, log, fields):
