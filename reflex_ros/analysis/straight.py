@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from reflex_ros.analysis.collect import Block, Recorded, Status
 from reflex_ros.analysis.run import RecordedRun
-from reflex_ros.core.clock import S
 from reflex_ros.core.clock_steps import ClockSteps, find_steps
 from reflex_ros.core.ledger import GAP, RecordArray
-from reflex_ros.core.types import ChunkTrace, Fate, SimTruth
+from reflex_ros.core.straight import OLDEST_NS, straight_traces
+from reflex_ros.core.types import ChunkTrace, SimTruth
 
-OLDEST_NS = 10 * S
-"""No frame behind a command is older: a stamp that says so is of the clock before the step."""
 _CLOCK = 'rosgraph_msgs/msg/Clock'
 
 
@@ -36,15 +34,12 @@ def straighten(run: RecordedRun) -> RecordedRun:
             lost, 'reactions', 'their newest frame is later than their first command')))
     records = run.records.copy()
     records['stamp_ns'][is_tick] -= steps.shifts_ns(ticks['due_ns'])
-    raw, rows, counts = np.unique(ticks['stamp_ns'], return_index=True, return_counts=True)
-    commands = dict(zip(raw[counts == 1].tolist(),
-                        records['stamp_ns'][is_tick][rows[counts == 1]].tolist(), strict=True))
-    first_ns = steps.first_ns - int(ticks['due_ns'][0])
-    traces = _traces(run.traces, steps, commands, first_ns)
+    traces = straight_traces(run.traces, steps, ticks['stamp_ns'],
+                             records['stamp_ns'][is_tick])
     ages = _set_ages(records, is_tick, steps, traces)
     unsure = [t.first_command_stamp_ns for t in traces
               if t.first_command_stamp_ns and not t.newest_stamp_ns]
-    recorded, events = _recorded(run.recorded, steps, traces, unsure, first_ns)
+    recorded, events = _recorded(run.recorded, steps, traces, unsure)
     why = 'the clock may have stepped within'
     notes = [f'{text}: times are those of an axis without the step' for text in steps.words()]
     notes += _left_out(len(unsure), 'reactions', why)
@@ -86,38 +81,8 @@ def _set_ages(records: RecordArray, is_tick: np.ndarray, steps: ClockSteps,
     return forgotten
 
 
-def _traces(traces: Sequence[ChunkTrace], steps: ClockSteps, commands: Mapping[int, int],
-            first_ns: int) -> tuple[ChunkTrace, ...]:
-    """Return the traces with straight stamps; no chunk has an older frame than the one before."""
-    found = []
-    newest_ns = observed_ns = -1 << 62
-    for trace in sorted(traces, key=lambda trace: trace.accepted_ns):
-        one = _trace(trace, steps, commands, first_ns, newest_ns, observed_ns)
-        found.append(one)
-        if trace.fate is not Fate.REJECTED:
-            newest_ns = max(newest_ns, one.newest_stamp_ns)
-            observed_ns = max(observed_ns, one.observation_stamp_ns)
-    return tuple(sorted(found, key=lambda trace: trace.stamp_ns))
-
-
-def _trace(trace: ChunkTrace, steps: ClockSteps, commands: Mapping[int, int],
-           first_ns: int, newest_ns: int, observed_ns: int) -> ChunkTrace:
-    """Return a trace with straight stamps, 0 where its newest frame may lie beyond a step."""
-    accepted_ns = trace.accepted_ns + first_ns
-    stamp_ns = steps.nearest(trace.stamp_ns, accepted_ns)
-    raw_ns = trace.first_command_stamp_ns
-    command_ns = commands.get(raw_ns) or (steps.nearest(raw_ns, accepted_ns) if raw_ns else 0)
-    until_ns = command_ns or stamp_ns
-    newest, observed = (
-        steps.straight(at_ns, from_ns=max(from_ns, until_ns - OLDEST_NS), until_ns=until_ns)
-        for at_ns, from_ns in ((trace.newest_stamp_ns, newest_ns),
-                               (trace.observation_stamp_ns, observed_ns)))
-    return replace(trace, stamp_ns=stamp_ns, newest_stamp_ns=newest or 0,
-                   observation_stamp_ns=observed or 0, first_command_stamp_ns=command_ns)
-
-
 def _recorded(recorded: Recorded, steps: ClockSteps, traces: Sequence[ChunkTrace],
-              unsure: Sequence[int], first_ns: int) -> tuple[Recorded, int]:
+              unsure: Sequence[int]) -> tuple[Recorded, int]:
     truths: list[SimTruth] = []
     for truth in sorted(recorded.truths, key=lambda truth: truth.number):
         after_ns = truths[-1].stamp_ns if truths else -1 << 62
@@ -128,7 +93,7 @@ def _recorded(recorded: Recorded, steps: ClockSteps, traces: Sequence[ChunkTrace
             - sum(len(truth.events) for truth in truths))
     return replace(
         recorded, truths=truths,
-        statuses=sorted((_status(s, steps, first_ns) for s in recorded.statuses),
+        statuses=sorted((_status(s, steps) for s in recorded.statuses),
                         key=lambda status: status.stamp_ns),
         blocks=[_block(block, steps) for block in recorded.blocks],
         images={topic: _all(stamps, steps) for topic, stamps in recorded.images.items()},
@@ -158,8 +123,9 @@ def _truth(truth: SimTruth, stamp_ns: int, steps: ClockSteps, traces: Sequence[C
     return replace(truth, stamp_ns=stamp_ns, events=tuple(events))
 
 
-def _status(status: Status, steps: ClockSteps, first_ns: int) -> Status:
-    return replace(status, stamp_ns=steps.nearest(status.stamp_ns, status.sent_ns + first_ns))
+def _status(status: Status, steps: ClockSteps) -> Status:
+    sent_ns = status.sent_ns + steps.offset_ns
+    return replace(status, stamp_ns=steps.nearest(status.stamp_ns, sent_ns))
 
 
 def _block(block: Block, steps: ClockSteps) -> Block:

@@ -43,7 +43,7 @@ class Replayed:
         cpu_s: CPU time of the replay itself, without loading the policy.
         content: Hash of the output, '' without one.
         parameters: What it ran with, by name.
-        left_out: What of the bag was left out because it is damaged, in words.
+        left_out: What of the bag was left out, and steps of its clock, in words.
     """
 
     recorded: Figures
@@ -126,4 +126,4 @@ def format_figures(done: Replayed, line: Callable[[str], None] = print) -> None:
         if frames:
             line(f'  {frames} frames of camera {camera} were dropped')
     for text in done.left_out:
-        line(f'  damaged: {text}')
+        line(f'  noted: {text}')

@@ -51,7 +51,7 @@ def replay_nodes(spec: ReplaySpec) -> int:
             f'{source.values["chunk.mode"]}), expected the recorded one. Add --virtual.'
         )
     for text in source.recorded.notes:
-        print(f'damaged: {text}')
+        print(f'noted: {text}')
     folder = RunFolder(spec.output.resolve())
     parameters = node_parameters(source, folder, port=free_tcp_port())
     make_folder(folder.path)

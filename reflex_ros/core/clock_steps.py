@@ -60,12 +60,14 @@ class ClockSteps:
     Attributes:
         stretches: The stretches. ``first_ns``, ``last_ns``: straight stamps of the first and the
             last tick.
+        offset_ns: ROS time minus steady time in the first stretch.
         dues_ns: Steady time of the first tick of every stretch but the first.
     """
 
     stretches: tuple[Stretch, ...]
     first_ns: int
     last_ns: int
+    offset_ns: int
     dues_ns: tuple[int, ...] = ()
 
     @property
@@ -104,12 +106,15 @@ class ClockSteps:
     def assign(self, stamps_ns: Sequence[int]) -> list[tuple[int, int] | None]:
         """Return (number of the stretch, straight stamp) of stamps of something periodic.
 
-        Those that two clocks showed are shared out so that the periods fit best. None is for a
-        stamp that no clock of the run showed.
+        Where they fall as the clock did, they stand in their order, which tells all. Else those
+        that two clocks showed are shared out so that the periods fit best. None is for a stamp
+        that no clock of the run showed.
         """
         found: list[tuple[int, int] | None] = [None] * len(stamps_ns)
         if not stamps_ns:
             return found
+        if self._is_in_order(stamps_ns):
+            return self._in_order(stamps_ns)
         period_ns = max(self._period_ns(stamps_ns), 1.0)
         guesses = [_Guess(0.0, (None,) * len(self.stretches), None)]
         for row in sorted(range(len(stamps_ns)), key=lambda row: (stamps_ns[row], row)):
@@ -121,6 +126,26 @@ class ClockSteps:
         while way is not None:
             way, row, place = way
             found[row] = place
+        return found
+
+    def _falls(self, stamps_ns: Sequence[int]) -> list[bool]:
+        """Return whether each stamp is so much before the one before as a step back makes it."""
+        least_ns = min((-step for step in self.steps_ns if step < 0), default=1 << 62) / 2
+        pairs = zip(stamps_ns, stamps_ns[1:], strict=False)
+        return [False, *(after - before < -least_ns for before, after in pairs)]
+
+    def _is_in_order(self, stamps_ns: Sequence[int]) -> bool:
+        back = sum(step < 0 for step in self.steps_ns)
+        return 0 < sum(self._falls(stamps_ns)) <= back
+
+    def _in_order(self, stamps_ns: Sequence[int]) -> list[tuple[int, int] | None]:
+        found: list[tuple[int, int] | None] = []
+        number = 0
+        for stamp_ns, has_fallen in zip(stamps_ns, self._falls(stamps_ns), strict=True):
+            least = number + has_fallen
+            place = next((p for p in self.places(stamp_ns) if p[0] >= least), None)
+            found.append(place)
+            number = number if place is None else place[0]
         return found
 
     def _with(self, guess: _Guess, row: int, place: tuple[int, int],
@@ -176,10 +201,12 @@ def find_steps(due_ns: npt.ArrayLike, stamp_ns: npt.ArrayLike, *,
         least_ns: Less is no step.
     """
     due, stamps = np.asarray(due_ns, np.int64), np.asarray(stamp_ns, np.int64)
-    first_ns = int(stamps[0]) if len(stamps) else 0
-    shifts, starts = [0], [0]
+    blocks = _steady_blocks(stamps - due, least_ns) or [(0, len(stamps) - 1)]
+    if not len(stamps):
+        return ClockSteps((Stretch(-1 << 62, 1 << 62, 0),), 0, 0, 0)
+    shifts, starts = [0], [blocks[0][0]]
     ends: list[int] = []
-    for first, last in _steady_blocks(stamps - due, least_ns):
+    for first, last in blocks:
         if ends:
             step_ns = int(stamps[first] - due[first]) - int(stamps[ends[-1]] - due[ends[-1]])
             if abs(step_ns) >= least_ns:
@@ -190,11 +217,12 @@ def find_steps(due_ns: npt.ArrayLike, stamp_ns: npt.ArrayLike, *,
             ends[-1] = last
         else:
             ends.append(last)
+    first_ns = int(stamps[starts[0]])
     befores = [first_ns - EARLIEST_NS, *(int(stamps[ends[k]]) - shifts[k]
                                          for k in range(len(starts) - 1))]
     afters = [*(int(stamps[starts[k]]) - shifts[k] for k in range(1, len(starts))), 1 << 62]
     return ClockSteps(tuple(map(Stretch, befores, afters, shifts)), first_ns,
-                      int(stamps[-1]) - shifts[-1] if len(stamps) else 0,
+                      int(stamps[ends[-1]]) - shifts[-1], first_ns - int(due[starts[0]]),
                       tuple(int(due[at]) for at in starts[1:]))
 
 

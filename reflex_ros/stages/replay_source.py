@@ -7,7 +7,7 @@ recorder's receipt; with ``/clock`` in the bag, ROS time is what it said, else i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,8 +16,10 @@ import numpy as np
 from reflex_ros.bag import values
 from reflex_ros.bag.read import BagMessage, BagReader
 from reflex_ros.core.clock import S
+from reflex_ros.core.clock_steps import ClockSteps, find_steps
 from reflex_ros.core.errors import ConfigError, LayoutError
 from reflex_ros.core.grid import plausible, several_runs, usual_period_ns
+from reflex_ros.core.straight import straight_traces
 from reflex_ros.core.types import JOINT_NAMES, FloatArray
 from reflex_ros.stages.replay_costs import (
     TRANSPORT,
@@ -25,11 +27,13 @@ from reflex_ros.stages.replay_costs import (
     TRANSPORT_PLAN,
     Samples,
 )
+from reflex_ros.stages.replay_straight import LONGEST_NS, StraightReader
 
 if TYPE_CHECKING:
     from reflex_ros.core.types import ChunkTrace, ControlTick, StageTime
 
 T = TypeVar('T')
+Bag = BagReader | StraightReader
 
 SAME_CLOCK_NS = 10 * S
 """A stage that began further from its observation ran on another machine's clock."""
@@ -39,6 +43,8 @@ ENDLESS_NS = 600 * S
 """No stage of a run that went on took so long."""
 POLICY_STAGES = frozenset({'stage_copy', 'denoise', 'decode'})
 _IMAGES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+FEW_RECEIPTS = 0.02
+"""Share of ticks with a receipt far from their stamps that is still damage."""
 _UNTIMED = ('delay_pad',)
 
 
@@ -78,7 +84,8 @@ class Recorded:
         instructions: (axis, text), oldest first.
         cameras: Topic of each camera that has images.
         has_truth: Whether the simulator's true state was recorded.
-        notes: What was left out because it is damaged, in words.
+        notes: What was left out because it is damaged, and steps of the clock, in words.
+        steps: Steps of ROS time that were taken out; None where stamps and receipts stand.
     """
 
     folder: Path
@@ -95,6 +102,7 @@ class Recorded:
     cameras: Mapping[str, str]
     has_truth: bool
     notes: tuple[str, ...] = ()
+    steps: ClockSteps | None = None
 
     def events(self, reader: BagReader) -> Iterator[BagMessage]:
         """Yield images, true states and ``/clock`` from the start on, in order of receipt."""
@@ -104,7 +112,8 @@ class Recorded:
         if self.uses_sim_time:
             wanted.append('/clock')
         if wanted:
-            yield from reader.messages(*wanted, start_ns=self.start_ns, stop_ns=self.stop_ns)
+            source = StraightReader(reader, self.steps, []) if self.steps else reader
+            yield from source.messages(*wanted, start_ns=self.start_ns, stop_ns=self.stop_ns)
 
 
 def read_recorded(folder: Path | str, *, cameras: Mapping[str, str] | None = None) -> Recorded:
@@ -128,6 +137,11 @@ def read_recorded(folder: Path | str, *, cameras: Mapping[str, str] | None = Non
             raise _foreign(reader.folder, 'no control_tick')
         if got := several_runs([t.index for t in ticks], [t.due_ns for t in ticks]):
             raise _foreign(reader.folder, f'two runs: {got}')
+        steps = None if has_clock else _steps_of(ticks, received, notes)
+        source: Bag = reader
+        if steps is not None:
+            source = StraightReader(reader, steps, notes)
+            ticks, received, traces = _straight(ticks, received, traces, steps)
         ticks, stamps, period_ns = _on_grid(ticks, received, notes, is_received=has_clock)
         offset_ns = _median([s - tick.due_ns for s, tick in zip(stamps, ticks, strict=True)])
         start_ns = ticks[0].due_ns + offset_ns
@@ -136,14 +150,39 @@ def read_recorded(folder: Path | str, *, cameras: Mapping[str, str] | None = Non
             stop_ns=ticks[-1].due_ns + offset_ns + period_ns,
             start_stamp_ns=ticks[0].stamp_ns, uses_sim_time=has_clock,
             ticks=tuple(ticks), traces=tuple(traces),
-            states=_states(reader, prefix, ticks, stamps, notes, is_received=has_clock),
-            samples=_samples(reader, prefix, traces, offset_ns, notes,
+            states=_states(source, prefix, ticks, stamps, notes, is_received=has_clock),
+            samples=_samples(source, prefix, traces, offset_ns, notes,
                              is_clock_simulated=has_clock),
-            instructions=_instructions(reader, prefix, notes, is_received=has_clock),
+            instructions=_instructions(source, prefix, notes, is_received=has_clock),
             cameras=_cameras(reader, prefix, cameras),
             has_truth=_has(reader, f'{prefix}/sim_truth'),
-            notes=tuple(dict.fromkeys(notes)),
+            notes=tuple(dict.fromkeys(notes)), steps=steps,
         )
+
+
+def _steps_of(ticks: list[ControlTick], received: list[int],
+              notes: list[str]) -> ClockSteps | None:
+    """Return the steps of the clock, none of them where receipts alone are wrong; else None."""
+    order = sorted(ticks, key=lambda tick: tick.index)
+    steps = find_steps([t.due_ns for t in order], [t.stamp_ns for t in order])
+    notes += [f'{text}: replayed without the step' for text in steps.words()]
+    near = [abs(at_ns - tick.stamp_ns) < LONGEST_NS
+            for at_ns, tick in zip(received, ticks, strict=True)]
+    if near.count(False) > FEW_RECEIPTS * len(near):
+        notes.append(f'{near.count(False)} of {len(near)} ticks were received far from their '
+                     'stamps: receipts are those that the stamps tell')
+        return steps
+    return steps if steps.steps_ns else None
+
+
+def _straight(ticks: list[ControlTick], received: list[int], traces: list[ChunkTrace],
+              steps: ClockSteps) -> tuple[list[ControlTick], list[int], list[ChunkTrace]]:
+    """Return what was recorded with straight stamps, and receipts at the ticks."""
+    shifts = steps.shifts_ns([tick.due_ns for tick in ticks])
+    moved = [replace(tick, stamp_ns=tick.stamp_ns - int(shift))
+             for tick, shift in zip(ticks, shifts, strict=True)]
+    return moved, [tick.stamp_ns for tick in moved], list(straight_traces(
+        traces, steps, [t.stamp_ns for t in ticks], [t.stamp_ns for t in moved]))
 
 
 def _prefix(reader: BagReader) -> str:
@@ -160,11 +199,11 @@ def _foreign(folder: Path, got: str) -> ConfigError:
     )
 
 
-def _has(reader: BagReader, name: str) -> bool:
+def _has(reader: Bag, name: str) -> bool:
     return name in reader.topics and reader.topics[name].messages > 0
 
 
-def _values(reader: BagReader, name: str, notes: list[str]) -> Iterator[tuple[int, Any]]:
+def _values(reader: Bag, name: str, notes: list[str]) -> Iterator[tuple[int, Any]]:
     """Yield (receipt, message) of a topic, less what cannot be decoded; notes how many."""
     lost = 0
     for message in reader.messages(name):
@@ -233,7 +272,7 @@ def _median(numbers: list[int]) -> int:
     return sorted(numbers)[len(numbers) // 2]
 
 
-def _states(reader: BagReader, prefix: str, ticks: list[ControlTick], stamps: Any,
+def _states(reader: Bag, prefix: str, ticks: list[ControlTick], stamps: Any,
             notes: list[str], *, is_received: bool) -> States:
     name = f'{prefix}/joint_states'
     rows: list[tuple[int, Any, Any]] = []
@@ -284,7 +323,7 @@ def _note(found: dict[str, dict[int, int]], name: str, sent_ns: int, received_ns
         found.setdefault(name, {})[sent_ns] = received_ns - sent_ns
 
 
-def _samples(reader: BagReader, prefix: str, traces: list[ChunkTrace], offset_ns: int,
+def _samples(reader: Bag, prefix: str, traces: list[ChunkTrace], offset_ns: int,
              notes: list[str], *, is_clock_simulated: bool) -> dict[str, Samples]:
     """Return durations by stage; encoder stages of unused blocks count as well."""
     found: dict[str, dict[int, int]] = {}
@@ -330,7 +369,7 @@ def _samples(reader: BagReader, prefix: str, traces: list[ChunkTrace], offset_ns
     }
 
 
-def _instructions(reader: BagReader, prefix: str, notes: list[str], *,
+def _instructions(reader: Bag, prefix: str, notes: list[str], *,
                   is_received: bool) -> tuple[tuple[int, str], ...]:
     name, found = f'{prefix}/task', []
     if _has(reader, name):
