@@ -76,8 +76,8 @@ def test_a_tick_with_a_number_that_none_has_is_left_out_and_named(read, log, fie
 
 
 @pytest.mark.parametrize('fields', [
-    {'index': 400_000}, {'due_ns': 2**62}, {'due_ns': 3600 * S}, {'stamp_ns': 2**31 * S - 1}, {'stamp_ns': 0},
-    {'index': 30_000_000, 'due_ns': 600_001 * S},
+    {'index': 400_000}, {'due_ns': 2**62}, {'due_ns': 3600 * S}, {'stamp_ns': 2**31 * S - 1},
+    {'stamp_ns': 0}, {'index': 30_000_000, 'due_ns': 600_001 * S},
 ], ids=str)
 def test_one_absurd_tick_is_left_out_and_named(read, log, fields):
     recorded = read(tick=tenth(**fields))
