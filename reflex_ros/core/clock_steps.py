@@ -6,7 +6,7 @@ times and numbers do not move. ``straight`` stamps go on as if no step had been.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ EARLIEST_NS = 600 * S
 
 GUESSES = 16
 """So many ways to share stamps out are followed at once."""
+FEW_LOST = 5
+"""The order is believed although another one would spare so many lost."""
 
 Times = npt.NDArray[np.int64]
 
@@ -113,40 +115,45 @@ class ClockSteps:
         found: list[tuple[int, int] | None] = [None] * len(stamps_ns)
         if not stamps_ns:
             return found
-        if self._is_in_order(stamps_ns):
-            return self._in_order(stamps_ns)
         period_ns = max(self._period_ns(stamps_ns), 1.0)
-        guesses = [_Guess(0.0, (None,) * len(self.stretches), None)]
+        nothing = _Guess(0.0, (None,) * len(self.stretches), None)
+        guesses = [nothing]
         for row in sorted(range(len(stamps_ns)), key=lambda row: (stamps_ns[row], row)):
             places = self.places(stamps_ns[row])
             if places:
                 guesses = self._best([self._with(guess, row, place, period_ns)
                                       for guess in guesses for place in places])
-        way = min(guesses, key=lambda guess: guess.cost + self._end_cost(guess, period_ns)).way
+        best = min((self._ended(guess, period_ns) for guess in guesses),
+                   key=lambda guess: guess.cost)
+        ordered = nothing
+        rows = list(self._in_order(stamps_ns))
+        for row, place in rows:
+            ordered = self._with(ordered, row, place, period_ns)
+        ordered = self._ended(ordered, period_ns)
+        is_ordered = (len(rows) == sum(bool(self.places(stamp)) for stamp in stamps_ns)
+                      and ordered.cost <= 2 * best.cost + FEW_LOST)
+        way = ordered.way if is_ordered else best.way
         while way is not None:
             way, row, place = way
             found[row] = place
         return found
 
-    def _falls(self, stamps_ns: Sequence[int]) -> list[bool]:
-        """Return whether each stamp is so much before the one before as a step back makes it."""
+    def _in_order(self, stamps_ns: Sequence[int]) -> Iterator[tuple[int, tuple[int, int]]]:
+        """Yield (row, place) as if they stood in their true order: they fall where the clock did.
+
+        Nothing if the clock fell and they do not.
+        """
         least_ns = min((-step for step in self.steps_ns if step < 0), default=1 << 62) / 2
-        pairs = zip(stamps_ns, stamps_ns[1:], strict=False)
-        return [False, *(after - before < -least_ns for before, after in pairs)]
-
-    def _is_in_order(self, stamps_ns: Sequence[int]) -> bool:
-        back = sum(step < 0 for step in self.steps_ns)
-        return 0 < sum(self._falls(stamps_ns)) <= back
-
-    def _in_order(self, stamps_ns: Sequence[int]) -> list[tuple[int, int] | None]:
-        found: list[tuple[int, int] | None] = []
+        falls = [after - before < -least_ns
+                 for before, after in zip((stamps_ns[0], *stamps_ns), stamps_ns, strict=False)]
+        if sum(falls) != sum(step < 0 for step in self.steps_ns):
+            return
         number = 0
-        for stamp_ns, has_fallen in zip(stamps_ns, self._falls(stamps_ns), strict=True):
-            least = number + has_fallen
-            place = next((p for p in self.places(stamp_ns) if p[0] >= least), None)
-            found.append(place)
-            number = number if place is None else place[0]
-        return found
+        for row, (stamp_ns, has_fallen) in enumerate(zip(stamps_ns, falls, strict=True)):
+            place = next((p for p in self.places(stamp_ns) if p[0] >= number + has_fallen), None)
+            if place is not None:
+                yield row, place
+                number = place[0]
 
     def _with(self, guess: _Guess, row: int, place: tuple[int, int],
               period_ns: float) -> _Guess:
@@ -161,11 +168,12 @@ class ClockSteps:
         newest = (*guess.newest[:number], at_ns, *guess.newest[number + 1:])
         return _Guess(guess.cost + cost, newest, (guess.way, row, place))
 
-    def _end_cost(self, guess: _Guess, period_ns: float) -> float:
-        """Return how many periods are lacking where a stretch ends, or too many at the end."""
+    def _ended(self, guess: _Guess, period_ns: float) -> _Guess:
+        """Return a guess with the cost of periods that lack at the end of a stretch."""
         ends = [*(stretch.until_ns for stretch in self.stretches[:-1]), self.last_ns]
-        return sum(max(0.0, abs(end - at) / period_ns - 1)
+        cost = sum(max(0.0, abs(end - at) / period_ns - 1)
                    for at, end in zip(guess.newest, ends, strict=True) if at is not None)
+        return _Guess(guess.cost + cost, guess.newest, guess.way)
 
     @staticmethod
     def _best(guesses: list[_Guess]) -> list[_Guess]:

@@ -131,3 +131,43 @@ def test_a_step_is_taken_out_once(log):
     twice = straight.straighten(once)
     assert np.array_equal(once.records['stamp_ns'], twice.records['stamp_ns'])
     assert twice.notes == once.notes
+
+
+def stream(steps, at_ns, *, period_ns, delay_ns, jitter=3 * MS, seconds=6):
+    """Return (receipt, stamp, straight stamp) of frames; the recorder's clock steps as well."""
+    rng = np.random.default_rng(4)
+    born = [n * period_ns + int(rng.integers(0, jitter)) for n in range(seconds * S // period_ns)]
+
+    def moved(ns):
+        return ns + (steps if ns >= at_ns else 0)
+
+    return [(moved(ns + delay_ns), moved(ns), ns) for ns in born]
+
+
+@pytest.mark.parametrize('order', ['written', 'received', 'sorted'])
+@pytest.mark.parametrize('step_ms', [-3000, -700, -90])
+def test_frames_of_both_sides_of_a_step_back_find_their_side(order, step_ms):
+    """One whose receipt has stepped and whose stamp has not falls, and tells nothing."""
+    due = np.arange(0, 300, dtype=np.int64) * 20 * MS
+    at_ns = 3000 * MS
+    steps = find_steps(due, due + np.where(due >= at_ns, step_ms * MS, 0))
+    rows = stream(step_ms * MS, at_ns, period_ns=40 * MS, delay_ns=70 * MS)
+    if order != 'written':
+        rows = sorted(rows, key=lambda row: row[0 if order == 'received' else 1])
+    found = steps.assign([stamp for _, stamp, _ in rows])
+    off = [place[1] - born for place, (_, _, born) in zip(found, rows, strict=True)]
+    if order == 'written':
+        assert not any(off)
+    straight = np.sort([place[1] for place in found])
+    assert np.abs(straight - np.sort([born for _, _, born in rows])).max() < 20 * MS
+
+
+def test_the_order_of_writing_tells_sides_that_periods_cannot():
+    """Frames without jitter whose period divides the step have the same stamps twice."""
+    due = np.arange(0, 300, dtype=np.int64) * 20 * MS
+    steps = find_steps(due, due - np.where(due >= 3 * S, 2 * S, 0))
+    born = [n * 40 * MS for n in range(150)]
+    stamps = [ns - (2 * S if ns >= 3 * S else 0) for ns in born]
+    assert [place[1] for place in steps.assign(stamps)] == born
+    mixed = sorted(range(150), key=lambda row: (stamps[row], -row))
+    assert sorted(place[1] for place in steps.assign([stamps[row] for row in mixed])) == born
