@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.ros, pytest.mark.realtime, pytest.mark.slow]
 
 RUN = Path(__file__).parents[1] / 'data' / 'replay'
 BUDGETS = RUN / 'budgets_nodes.yaml'
-TRIES = 2
-"""The machine may be taken away from the nodes for seconds, once."""
+TRIES = 3
+"""Others may take the machine away from the nodes: at a load of 8 on two cores one try went over."""
 
 
 def through_nodes(output, *options):
@@ -52,7 +52,7 @@ def require_recorded_frames(output):
         assert bytes(first.data) in known
 
 
-@pytest.mark.timeout(360)
+@pytest.mark.timeout(540)
 def test_the_nodes_execute_chunks_on_recorded_frames_within_their_budgets(
         tmp_path, ros_env, capsys):
     for number in range(TRIES):
