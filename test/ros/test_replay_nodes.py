@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.ros, pytest.mark.realtime, pytest.mark.slow]
 RUN = Path(__file__).parents[1] / 'data' / 'replay'
 BUDGETS = RUN / 'budgets_nodes.yaml'
 TRIES = 3
-"""Others may take the machine away from the nodes: at a load of 8 on two cores one try went over."""
+"""Others may take the machine from the nodes: at a load of 8 on two cores one try went over."""
 
 
 def through_nodes(output, *options):
