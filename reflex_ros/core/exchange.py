@@ -21,8 +21,8 @@ PERIOD_NS = 50 * MS
 """Time between two requests."""
 WINDOW = 100
 """Exchanges that are remembered: five seconds, in which no clock drifts by a millisecond."""
-SILENT = 4
-"""Requests since the newest answer from which on a machine is not reached: three stayed open."""
+SILENT = 3
+"""Requests since the newest answer from which on a machine is not reached: two stayed open."""
 LOST = 10
 """A request without an answer when so many more have left is lost: half a second."""
 FORGOTTEN = 60 * S // PERIOD_NS
