@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.realtime]
 CAMERAS = {
     'good': {},
     'frozen': {'is_frozen': True},
@@ -18,6 +18,8 @@ CAMERAS = {
     'torn': {'height': 50},
 }
 """Name and fault of each camera; ``absent`` is watched too and published by nobody."""
+TRIES = 3
+"""On a busy machine discovery may take longer than the two seconds that the doctor listens."""
 
 
 class Camera:
@@ -66,24 +68,29 @@ def findings(tmp_path_factory, make_domain):
         node = Node('cameras')
         cameras = [Camera(node, name, **fault) for name, fault in CAMERAS.items()]
         try:
-            visit(folder / 'doctor.json')
+            for _ in range(TRIES):
+                found = visit(folder / 'doctor.json')
+                if 'frames' in found['camera-rate', 'good'].get('measured', {}):
+                    break
         finally:
             for camera in cameras:
                 camera.stop()
             node.destroy_node()
             rclpy.try_shutdown()
-    found = json.loads((folder / 'doctor.json').read_text())['findings']
-    cameras = [f for f in found if '/' in f['subject']]  # others tell of leftovers on this machine
-    return {(f['check'], f['subject'].split('/')[1]): f for f in cameras}
+    return found
 
 
 def visit(path):
+    """Let the doctor look at the cameras; return its findings by (check, camera)."""
     topics = [f'camera/{name}/image_raw' for name in (*CAMERAS, 'absent')]
     code = 'import sys; from reflex_ros.cli.main import main; sys.exit(main(sys.argv[1:]))'
     subprocess.run(
         [sys.executable, '-c', code, 'doctor', '--only', 'camera', '--cameras', *topics,
          '--seconds', '2', '-p', 'camera.period_s:=0.05', '--json', str(path)],
         check=False, capture_output=True, timeout=90)
+    found = json.loads(path.read_text())['findings']
+    cameras = [f for f in found if '/' in f['subject']]  # others tell of leftovers on this machine
+    return {(f['check'], f['subject'].split('/')[1]): f for f in cameras}
 
 
 def test_a_camera_is_seen_as_it_is(findings):
