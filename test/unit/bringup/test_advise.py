@@ -140,7 +140,7 @@ def test_a_run_that_waits_is_told_to_overlap(waiting, advised):
     assert advice['recorded']['stall_ratio'] > 0.3 > advice['best']['stall_ratio']
     assert advice['best']['parameters']['chunk.mode'] != 'sync'
     assert advice['mode'] == advice['best']['parameters']['chunk.mode']
-    assert advice['overlap_steps'] == advice['delay_rows'] == 3 <= advice['horizon']
+    assert advice['overlap_steps'] >= 4 and advice['horizon'] >= advice['delay_rows'] == 3
     assert advice['rows'] == 8, 'the chunks of sync are cut to what it executes'
     assert by_stitch(advice, 'reflex', 'rtc')['why_not']  # the oracle cannot be guided
     assert '<- use this' in said and 'in this run: stalls' in said
