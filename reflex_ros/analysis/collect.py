@@ -75,7 +75,8 @@ class Recorded:
         counts: Messages that the metadata promise, by topic.
         written: Messages that the recorder says it wrote, by topic; empty without its report.
         types: Type of each topic.
-        undecodable: Messages by topic that could not be decoded.
+        undecodable: Messages by topic that could not be decoded. ``reasons``: why the first one
+            of a topic was refused, where its values say it.
         notes: What could not be read, in words.
     """
 
@@ -94,6 +95,7 @@ class Recorded:
     written: dict[str, int] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     undecodable: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def topics_of(self, kind: str) -> list[str]:
@@ -143,6 +145,7 @@ def _take(found: Recorded, source: Source, message: BagMessage) -> None:
     except LayoutError as error:
         if message.topic not in found.undecodable:
             found.notes.append(f'{message.topic}: {error}')
+            found.reasons[message.topic] = str(error)
         _bad(found, message.topic)
     except Exception:  # the library raises anything for damaged bytes
         _bad(found, message.topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from reflex_ros.analysis.collect import (
 )
 from reflex_ros.analysis.source import Source, open_source
 from reflex_ros.bag import values
+from reflex_ros.bag.read import BagMessage
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.clock_steps import ClockSteps
@@ -46,6 +48,9 @@ class RecordedRun:
         sources: The bags. ``strip``: Folder of thinned frames, None if there is none.
         steps: Steps of ROS time that were taken out of all stamps, None if none were.
         lost_events: Events that were left out because of them.
+        placed: Straight stamps of the frames of each image topic in the order of reading, None
+            where no clock of the run showed it; empty without steps.
+        without: Which steps and ticks are left out, in words.
         left_out_share: Share of the recorded ticks that are left out because they are damaged.
     """
 
@@ -63,6 +68,8 @@ class RecordedRun:
     strip: Path | None = None
     steps: ClockSteps | None = None
     lost_events: int = 0
+    placed: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
     left_out_share: float = 0.0
 
     @property
@@ -87,28 +94,44 @@ class RecordedRun:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What of the bags was left out because it is damaged, in words."""
-        return tuple(f'{topic}: {count} messages are left out' for topic, count
-                     in sorted(self.recorded.undecodable.items()))
+        """What the figures are made without, in words: damage, and steps of the clock."""
+        why = self.recorded.reasons
+        damage = (f'{topic}: {count} messages are left out: {why.get(topic, "damaged")}'
+                  for topic, count in sorted(self.recorded.undecodable.items()))
+        return (*damage, *self.without)
 
     def frames(self, wanted_ns: set[int], topic: str) -> Iterator[tuple[int, ByteArray]]:
         """Yield (ROS time, ``uint8[H, W, 3]``) of the recorded frames with these stamps."""
         if not wanted_ns:
             return
+        if self.steps is not None:
+            yield from self._placed_frames(wanted_ns, topic)
+            return
         span = {'start_ns': min(wanted_ns) - RECEIPT_NS, 'stop_ns': max(wanted_ns) + RECEIPT_NS}
         for source in self.sources:
-            for message in source.messages(lambda name, _: name == topic,
-                                           **({} if self.steps else span)):
-                try:
-                    for stamp_ns in wanted_ns & self._straight(header_stamp(message.data)):
-                        image = values.image(source.decode(message))
-                        if image is not None:
-                            yield stamp_ns, image
-                except Exception:  # a damaged picture is not worth a report
-                    continue
+            for message in source.messages(lambda name, _: name == topic, **span):
+                with suppress(Exception):  # a damaged picture is not worth a report
+                    stamp_ns = header_stamp(message.data)
+                    if stamp_ns in wanted_ns:
+                        yield from _picture(stamp_ns, source, message)
 
-    def _straight(self, stamp_ns: int) -> set[int]:
-        return {at for _, at in self.steps.places(stamp_ns)} if self.steps else {stamp_ns}
+    def _placed_frames(self, wanted_ns: set[int], topic: str) -> Iterator[tuple[int, ByteArray]]:
+        """Yield the frames of a run whose clock stepped: two may have the same stamp."""
+        places = iter(self.placed.get(topic, ()))
+        for source in self.sources:
+            for message in source.messages(lambda name, _: name == topic):
+                with suppress(Exception):
+                    header_stamp(message.data)  # those without one have no place
+                    stamp_ns = next(places, None)
+                    if stamp_ns in wanted_ns:
+                        yield from _picture(int(stamp_ns or 0), source, message)
+
+
+def _picture(stamp_ns: int, source: Source,
+             message: BagMessage) -> Iterator[tuple[int, ByteArray]]:
+    image = values.image(source.decode(message))
+    if image is not None:
+        yield stamp_ns, image
 
 
 def load_run(path: Path | str) -> RecordedRun:
@@ -176,15 +199,16 @@ def _from_bag(path: Path, recorded: Recorded, sources: tuple[Source, ...],
     records = to_records(ticks)
     fits = plausible([t.index for t in ticks], [t.due_ns for t in ticks], period_ns)
     notes = _lacking(recorded, sources)
-    if not fits.all():
-        notes.append(f'{int((~fits).sum())} of {len(fits)} ticks are left out: their instants do '
-                     'not fit their indices')
+    without = () if fits.all() else (
+        f'{int((~fits).sum())} of {len(fits)} ticks are left out: their instants do not fit their '
+        'indices',)
+    notes += without
     if len(ticks) < len(recorded.ticks):
         notes.append(f'{len(recorded.ticks) - len(ticks)} ticks came twice: counted once')
     torn = sum(recorded.undecodable.get(topic, 0) for topic in recorded.topics_of('ControlTick'))
     return RecordedRun(
         path, records[fits], period_ns, 'bag', JOINT_NAMES, *_by_stamp(recorded), recorded,
-        settings, (*said, *notes), sources, strip,
+        settings, (*said, *notes), sources, strip, without=without,
         left_out_share=(torn + int((~fits).sum())) / (torn + len(fits)))
 
 

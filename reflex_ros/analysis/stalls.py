@@ -267,7 +267,9 @@ def _chain(trace: ChunkTrace, start_ns: int, offset_ns: int) -> Chain:
     else:
         command_ms = after_ms(trace.first_command_stamp_ns - offset_ns)
         steps.append(Step('first command', arrived_ms, command_ms))
-    whole, reached_ms = [], after_ms(trace.newest_stamp_ns - offset_ns)
+    reached_ms = (after_ms(trace.newest_stamp_ns - offset_ns) if trace.newest_stamp_ns
+                  else steps[0].start_ms)  # when its frame was is not sure
+    whole: list[Step] = []
     for step in steps:
         if step.start_ms - reached_ms > LEAST_WAIT_MS:
             whole.append(Step('wait', reached_ms, step.start_ms))

@@ -30,8 +30,9 @@ def straighten(run: RecordedRun) -> RecordedRun:
     steps = find_steps([], []) if is_simulated else find_steps(ticks['due_ns'], ticks['stamp_ns'])
     if not steps.steps_ns:
         traces, lost = _forward(run.traces)
-        return replace(run, traces=traces, notes=(*run.notes, *_left_out(
-            lost, 'reactions', 'their newest frame is later than their first command')))
+        said = _left_out(lost, 'reactions', 'their newest frame is later than their first command')
+        return replace(run, traces=traces, notes=(*run.notes, *said),
+                       without=(*run.without, *said))
     records = run.records.copy()
     records['stamp_ns'][is_tick] -= steps.shifts_ns(ticks['due_ns'])
     traces = straight_traces(run.traces, steps, ticks['stamp_ns'],
@@ -39,14 +40,17 @@ def straighten(run: RecordedRun) -> RecordedRun:
     ages = _set_ages(records, is_tick, steps, traces)
     unsure = [t.first_command_stamp_ns for t in traces
               if t.first_command_stamp_ns and not t.newest_stamp_ns]
+    placed = {topic: _places(stamps, steps) for topic, stamps in run.recorded.images.items()}
     recorded, events = _recorded(run.recorded, steps, traces, unsure)
+    recorded = replace(recorded, images={topic: _sorted(at) for topic, at in placed.items()})
     why = 'the clock may have stepped within'
     notes = [f'{text}: times are those of an axis without the step' for text in steps.words()]
     notes += _left_out(len(unsure), 'reactions', why)
     notes += _left_out(events, 'events', why)
     notes += _left_out(ages, 'ages of observations at a tick', why)
     return replace(run, records=records, traces=traces, recorded=recorded, steps=steps,
-                   lost_events=events, notes=(*run.notes, *notes))
+                   lost_events=events, placed=placed, notes=(*run.notes, *notes),
+                   without=(*run.without, *notes))
 
 
 def _left_out(count: int, what: str, why: str) -> list[str]:
@@ -96,13 +100,16 @@ def _recorded(recorded: Recorded, steps: ClockSteps, traces: Sequence[ChunkTrace
         statuses=sorted((_status(s, steps) for s in recorded.statuses),
                         key=lambda status: status.stamp_ns),
         blocks=[_block(block, steps) for block in recorded.blocks],
-        images={topic: _all(stamps, steps) for topic, stamps in recorded.images.items()},
-        joint_stamps=_all(recorded.joint_stamps, steps),
+        joint_stamps=_sorted(_places(recorded.joint_stamps, steps)),
     ), lost
 
 
-def _all(stamps: Sequence[int], steps: ClockSteps) -> list[int]:
-    return sorted(place[1] for place in steps.assign(stamps) if place is not None)
+def _places(stamps: Sequence[int], steps: ClockSteps) -> tuple[int | None, ...]:
+    return tuple(None if place is None else place[1] for place in steps.assign(stamps))
+
+
+def _sorted(places: Sequence[int | None]) -> list[int]:
+    return sorted(at_ns for at_ns in places if at_ns is not None)
 
 
 def _truth(truth: SimTruth, stamp_ns: int, steps: ClockSteps, traces: Sequence[ChunkTrace],

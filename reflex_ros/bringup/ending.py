@@ -24,14 +24,15 @@ def report(run: RunFolder) -> bool:
     if not run.ledger.is_file() and not run.bags:
         print(f'nothing was recorded; what the nodes said is in {run.logs}')
         return False
-    from reflex_ros.report import audit, picture, summary, table
+    from reflex_ros.report import audit, picture, run_data, summary, table
 
     try:
-        figures = summary.write_summary(run.path)
+        data = run_data.load_run(run.path)
+        figures = summary.write_summary(run.path, data)
         print(table.format_table(figures))
         if run.ledger.is_file():
             print(audit.format_audit(audit.audit(run.path)))
-        picture.write_picture(run.path)
+        picture.write_picture(run.path, data)
     except (ReflexError, OSError) as error:
         print(f'no report: {error}')
         return False

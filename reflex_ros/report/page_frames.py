@@ -13,6 +13,7 @@ from PIL import Image
 from reflex_ros.analysis.figures import Analysis
 from reflex_ros.analysis.stalls import Stall
 from reflex_ros.core.clock import MS
+from reflex_ros.report.run_data import strip_files
 
 MOST_STALLS, MOST_FRAMES, MOST_CAMERAS = 12, 6, 3
 BEFORE_NS, AFTER_NS = 300 * MS, 200 * MS
@@ -35,7 +36,7 @@ def shots_of(analysis: Analysis) -> dict[int, list[Shot]]:
     longest = sorted(analysis.stalls, key=lambda s: -s.duration_ms)[:MOST_STALLS]
     images = analysis.run.recorded.images
     if not images:
-        return _from_strip(analysis.run.strip, longest)
+        return _from_strip(strip_files(analysis.run.strip, analysis.run.steps), longest)
     shots: dict[int, list[Shot]] = {}
     for topic in sorted(images)[:MOST_CAMERAS]:
         stamps = np.unique(np.asarray(images[topic], np.int64))
@@ -63,18 +64,17 @@ def camera_of(topic: str) -> str:
     return parts[at + 1] if 0 <= at < len(parts) - 1 else parts[0]
 
 
-def _from_strip(folder: Path | None, stalls: list[Stall]) -> dict[int, list[Shot]]:
+def _from_strip(files: list[tuple[int, Path]], stalls: list[Stall]) -> dict[int, list[Shot]]:
     """Return the nearest of the few frames that a run folder keeps where none was recorded."""
-    files = [] if folder is None else [p for p in folder.glob('*.png') if p.stem.isdigit()]
     shots: dict[int, list[Shot]] = {}
     for stall in stalls if files else ():
-        path = min(files, key=lambda p: abs(int(p.stem) - stall.stamp_ns))
+        stamp_ns, path = min(files, key=lambda kept: abs(kept[0] - stall.stamp_ns))
         try:
             with Image.open(path) as picture:
                 image = np.asarray(picture.convert('RGB'))
         except OSError:
             continue
-        shots[stall.number] = [_shot('nearest kept frame', (int(path.stem) - stall.stamp_ns) / MS,
+        shots[stall.number] = [_shot('nearest kept frame', (stamp_ns - stall.stamp_ns) / MS,
                                      image)]
     return shots
 

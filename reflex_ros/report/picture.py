@@ -42,15 +42,19 @@ MIN_WIDTH = 1 / 900
 """Least width of a span, as a share of the run, so that one tick in a long run is visible."""
 
 
-def write_picture(folder: Path | str, *, path: Path | None = None) -> Path:
+def write_picture(folder: Path | str, run: Run | None = None, *,
+                  path: Path | None = None) -> Path:
     """Draw a run folder; return the file, ``picture.png`` in the folder unless named.
+
+    Args:
+        folder: Run folder. ``run``: what is in it, None to read it. ``path``: the file.
 
     Raises:
         ConfigError: The folder has neither a ledger nor recorded ticks.
         LayoutError: They are of another version.
     """
     path = path or RunFolder(Path(folder)).picture
-    canvas = FigureCanvasAgg(draw_run(load_run(folder)))
+    canvas = FigureCanvasAgg(draw_run(run or load_run(folder)))
     write_file(path, canvas.print_png)
     return path
 

@@ -53,7 +53,7 @@ def _chunks(analysis: Analysis, origin_ns: int) -> dict[str, Any]:
     return {
         'chunk_t': at, 'stages': stages,
         'reaction_ms': [round((t.first_command_stamp_ns - t.newest_stamp_ns) / MS, 3)
-                        for t in used],
+                        if t.newest_stamp_ns else None for t in used],  # else it is not sure
         'seam_deg': [round(float(np.degrees(t.seam_position)), 4) for t in used],
     }
 

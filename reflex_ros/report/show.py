@@ -13,6 +13,7 @@ from reflex_ros.report.audit import audit, format_audit
 from reflex_ros.report.brief import format_brief
 from reflex_ros.report.document import to_json
 from reflex_ros.report.page import page
+from reflex_ros.report.run_data import load_run
 from reflex_ros.report.summary import write_summary
 
 
@@ -60,8 +61,9 @@ def _more(analysis: Analysis) -> None:
         from reflex_ros.report.picture import write_picture  # draws; bags alone need no matplotlib
 
         try:
-            write_summary(run.path)
-            write_picture(run.path)
+            data = load_run(run.path)
+            write_summary(run.path, data)
+            write_picture(run.path, data)
         except (ReflexError, OSError) as error:
             print(f'no summary or picture: {error}', file=sys.stderr)
             return

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from reflex_ros.analysis.run import RecordedRun
 from reflex_ros.bag.run_folder import RunFolder
 from reflex_ros.core.files import write_text
 from reflex_ros.core.machine import describe_machine
@@ -23,24 +24,29 @@ the damaged messages that it is made without, in words."""
 _QUANTILES = ('p50', 'p95', 'p99', 'n')
 
 
-def write_summary(folder: Path | str) -> dict[str, Any]:
+def write_summary(folder: Path | str, run: Run | None = None) -> dict[str, Any]:
     """Write ``summary.json`` into a run folder and return it.
+
+    Args:
+        folder: Run folder. ``run``: what is in it, None to read it.
 
     Raises:
         ConfigError: The folder has neither a ledger nor recorded ticks.
         LayoutError: They are of another version.
     """
-    summary = summarise_run(load_run(folder))
+    summary = summarise_run(run or load_run(folder))
     text = json.dumps(summary, indent=2, allow_nan=False)
     write_text(RunFolder(Path(folder)).summary, text + '\n')
     return summary
 
 
-def summarise_run(run: Run) -> dict[str, Any]:
+def summarise_run(run: Run | RecordedRun) -> dict[str, Any]:
     """Return the figures of a run as they stand in ``summary.json``."""
     figures = summarise(run.records, run.traces, period_ns=run.period_ns, events=run.events)
     settings = run.settings
     delay_s = settings.get('delay.injected_s')
+    # no other figure stands in for reactions that were left out
+    kind = 'event_reaction' if run.lost_events else figures.reaction_name
     summary = {
         'ticks': figures.ticks,
         'verdicts': figures.verdicts,
@@ -48,7 +54,7 @@ def summarise_run(run: Run) -> dict[str, Any]:
         'stall_ratio': figures.stall_ratio,
         'stalled_chunks': figures.stalled_chunks,
         'uncovered_share': figures.uncovered_share,
-        'reaction_ms': {**_short(figures.reaction_ms), 'kind': figures.reaction_name},
+        'reaction_ms': {**_short(getattr(figures, kind)), 'kind': kind},
         'observation_to_command_ms': _short(figures.observation_to_command),
         'stage_ms': {name: _short(table) for name, table in figures.stage_ms.items()},
         'mode': settings.get('chunk.mode'),

@@ -16,8 +16,10 @@ from reflex_ros.core.errors import ConfigError, ReflexError
 from reflex_ros.core.ledger import LedgerReader
 from reflex_ros.core.types import JOINT_NAMES
 from reflex_ros.report import view_rerun
+from reflex_ros.report.run_data import strip_files
 from reflex_ros.report.view_rerun import RerunSink, load_rerun
 from reflex_ros.report.view_rows import OURS, Rows
+from reflex_ros.report.view_straight import StraightAxis, straight_axis
 
 SUFFIX = '.rrd'
 STRIP = 'camera/strip'
@@ -121,6 +123,7 @@ class _Job:
         self._bad: dict[str, int] = {}
         self._reasons: dict[str, str] = {}
         self._topics: dict[str, str] = {}
+        self._axis: StraightAxis | None = None
 
     @property
     def default_output(self) -> Path:
@@ -136,7 +139,8 @@ class _Job:
         sink = RerunSink(part, name=self.path.resolve().name, recording_id=digest[:32])
         try:
             names = self._joint_names()
-            rows = Rows(sink, joint_names=names)
+            self._axis = straight_axis(self.path)
+            rows = Rows(sink, joint_names=names, axis=self._axis)
             self._read(rows)
             self._complete(rows)
             self.ticks, self.frames = rows.ticks, rows.frames
@@ -174,7 +178,7 @@ class _Job:
         total = sum(count for source in self._sources for topic, count in source.counts.items()
                     if rows.wants(topic, source.types[topic]))
         for source in self._sources:
-            for message in source.messages(rows.wants):
+            for message in self._messages(source, rows):
                 self.messages += 1
                 if self._is_first_of_its_kind(message):
                     self._take(rows, source, message)
@@ -183,6 +187,12 @@ class _Job:
             source.close()
         rows.end()
         self._progress(self.messages, total)
+
+    def _messages(self, source: Source, rows: Rows) -> Iterator[BagMessage]:
+        if self._axis is None:
+            return source.messages(rows.wants)
+        names = [topic for topic, kind in source.types.items() if rows.wants(topic, kind)]
+        return self._axis.messages(source, names, self.notes)
 
     def _take(self, rows: Rows, source: Source, message: BagMessage) -> None:
         try:
@@ -215,15 +225,18 @@ class _Job:
         if not rows.ticks and self._run.ledger.is_file():
             try:
                 ledger = LedgerReader(self._run.ledger)
-                rows.ledger(ledger.records(), ledger.header.period_ns)
+                records = ledger.records()
+                if self._axis is not None:
+                    records['stamp_ns'] -= self._axis.steps.shifts_ns(records['due_ns'])
+                rows.ledger(records, ledger.header.period_ns)
                 self.notes.append('no control_tick: ticks are those of the ledger, without '
                                   'setpoints')
             except (ReflexError, ValueError) as error:
                 self.notes.append(f'{self._run.ledger.name}: {error}')
         if not rows.frames:
-            for picture in sorted(self._run.strip.glob('*.png')):
-                if picture.stem.isdecimal():
-                    rows.frame(STRIP, int(picture.stem), picture.read_bytes(), media='image/png')
+            steps = self._axis.steps if self._axis is not None else None
+            for stamp_ns, picture in strip_files(self._run.strip, steps):
+                rows.frame(STRIP, stamp_ns, picture.read_bytes(), media='image/png')
 
     def _check(self) -> None:
         if self.ticks or self.frames or self.messages > sum(self._bad.values()):
@@ -237,6 +250,8 @@ class _Job:
             + (f' Noted: {noted:.300}' if noted else ''))
 
     def _note(self, rows: Rows) -> None:
+        if self._axis is not None:
+            self.notes += self._axis.notes
         for source in self._sources:
             self.notes += source.notes
         self.notes += [f'{topic}: {count} messages are left out: {self._reasons[topic]}'

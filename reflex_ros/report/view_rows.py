@@ -18,7 +18,7 @@ from reflex_ros.analysis.stalls import EXPECTED
 from reflex_ros.bag import values
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.ledger import CAUSE_CODES, VERDICT_CODES, RecordArray
-from reflex_ros.core.types import JOINT_NAMES, Cause, ControlTick, Fate, Verdict
+from reflex_ros.core.types import JOINT_NAMES, Cause, ChunkTrace, ControlTick, Fate, Verdict
 from reflex_ros.report.words import duration, ticks
 from reflex_ros.stages.accounts import EXPLANATIONS
 
@@ -49,29 +49,45 @@ class Sink(Protocol):
         """Take a compressed picture."""
 
 
+class Axis(Protocol):
+    """Tells stamps that no step of ROS time has moved; headers are on that axis already."""
+
+    def tick(self, tick: ControlTick) -> ControlTick:
+        """Return a tick on the axis."""
+
+    def trace(self, trace: ChunkTrace) -> ChunkTrace:
+        """Return a chunk trace on the axis, with 0 for a stamp that is not sure."""
+
+    def near(self, stamp_ns: int, to_ns: int) -> int:
+        """Return a stamp on the axis, of something beside another one."""
+
+
 class Rows:
     """Turns messages into rows.
 
     Args:
         sink: Takes them.
         joint_names: Columns of the arrays in ticks and plans.
+        axis: Where stamps stand; None as they are.
 
     Attributes:
         ticks: Ticks taken.
         frames: Frames taken, by the entity of the camera.
     """
 
-    def __init__(self, sink: Sink, *, joint_names: tuple[str, ...] = JOINT_NAMES) -> None:
+    def __init__(self, sink: Sink, *, joint_names: tuple[str, ...] = JOINT_NAMES,
+                 axis: Axis | None = None) -> None:
         self.ticks = 0
         self.frames: dict[str, int] = {}
         self._sink = sink
         self._names = joint_names
+        self._axis = axis
         self._cameras: dict[str, str] = {}
         self._gaps: dict[str, FrameGaps] = {}
         self._plan: tuple[np.ndarray, np.ndarray, tuple[str, ...]] | None = None
         self._said: dict[str, str] = {}
         self._takers: MappingProxyType[str, Callable[[Any], None]] = MappingProxyType({
-            OURS + 'ControlTick': lambda m: self.tick(values.control_tick(m)),
+            OURS + 'ControlTick': self._take_tick,
             OURS + 'Plan': self._take_plan, OURS + 'ChunkTrace': self._take_trace,
             OURS + 'StallEvent': self._take_stall, OURS + 'Task': self._take_task,
             OURS + 'SimTruth': self._take_truth, JOINTS: self._take_joints,
@@ -98,6 +114,10 @@ class Rows:
         self._give_plan(LAST_NS)
 
     # ---- ticks ---------------------------------------------------------------------------------
+
+    def _take_tick(self, msg: Any) -> None:
+        tick = values.control_tick(msg)
+        self.tick(tick if self._axis is None else self._axis.tick(tick))
 
     def tick(self, tick: ControlTick) -> None:
         """Take a tick."""
@@ -148,6 +168,8 @@ class Rows:
         stamp_ns = _checked(values.stamp_of(msg.header.stamp))
         self._give_plan(stamp_ns)
         start_ns = values.stamp_of(msg.trajectory.header.stamp)
+        if self._axis is not None:
+            start_ns = self._axis.near(start_ns, stamp_ns)
         points = msg.trajectory.points
         self._plan = (
             np.array([start_ns + values.stamp_of(p.time_from_start) for p in points], np.int64),
@@ -169,14 +191,17 @@ class Rows:
 
     def _take_trace(self, msg: Any) -> None:
         trace = values.chunk_trace(msg)
+        if self._axis is not None:
+            trace = self._axis.trace(trace)
         stamp_ns = _checked(trace.stamp_ns)
         if trace.fate is Fate.REJECTED:
             self._sink.text('log/chunks', stamp_ns, f'chunk {trace.chunk_id} rejected '
                             f'({trace.reason.value}): {trace.text}', level='WARN')
         first_ns = trace.first_command_stamp_ns
         if first_ns >= FIRST_NS:
-            self._sink.scalar('delays/observation_to_command_ms', first_ns,
-                              (first_ns - trace.newest_stamp_ns) / MS)
+            if FIRST_NS <= trace.newest_stamp_ns <= first_ns:
+                self._sink.scalar('delays/observation_to_command_ms', first_ns,
+                                  (first_ns - trace.newest_stamp_ns) / MS)
             self._sink.scalar('ticks/seam_deg', first_ns, np.degrees(trace.seam_position))
 
     def _take_stall(self, msg: Any) -> None:

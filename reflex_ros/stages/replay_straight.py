@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from sqlite3 import Error
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from reflex_ros.bag import values
 from reflex_ros.bag.order import written_order
@@ -20,7 +20,10 @@ from reflex_ros.core.clock import S
 from reflex_ros.core.errors import LayoutError
 
 if TYPE_CHECKING:
-    from reflex_ros.bag.read import BagMessage, BagReader, TopicInfo
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from reflex_ros.bag.read import BagMessage, TopicInfo
     from reflex_ros.core.clock_steps import ClockSteps
 
 LONGEST_NS = S
@@ -37,6 +40,22 @@ class Place(NamedTuple):
     stamp_ns: int
 
 
+class Readable(Protocol):
+    """A bag: its folder, its topics, and its messages in the order of their receipt."""
+
+    folder: Path
+
+    @property
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """Return the topics of the bag."""
+
+    def decode(self, message: BagMessage) -> Any:
+        """Return a message as an object."""
+
+    def messages(self, *topics: str) -> Iterator[BagMessage]:
+        """Yield the messages of topics."""
+
+
 class StraightReader:
     """What ``BagReader`` is, with straight stamps and receipts.
 
@@ -45,13 +64,13 @@ class StraightReader:
         notes: Gets what is left out, in words.
     """
 
-    def __init__(self, reader: BagReader, steps: ClockSteps, notes: list[str]) -> None:
+    def __init__(self, reader: Readable, steps: ClockSteps, notes: list[str]) -> None:
         self._reader, self._steps, self._notes = reader, steps, notes
         self.folder = reader.folder
         self._order: dict[str, list[tuple[int, int]]] | None = None
 
     @property
-    def topics(self) -> dict[str, TopicInfo]:
+    def topics(self) -> Mapping[str, TopicInfo]:
         """Return the topics of the bag."""
         return self._reader.topics
 

@@ -124,7 +124,7 @@ def test_a_run_of_which_nothing_is_left_is_refused(made, tmp_path):
     count = len(made[0].run.log.ticks)
     folder = damaged(made, tmp_path / 'run', '/control_tick', {'index': 2**40}, first=0,
                      count=count)
-    with pytest.raises(LayoutError, match='got index'):
+    with pytest.raises(ConfigError, match='got index'):
         load_run(folder)
     assert main(['report', str(folder)]) == 2
 

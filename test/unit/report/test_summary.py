@@ -3,13 +3,17 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from pathlib import Path
 
 import pytest
 
+from reflex_ros.bag.encode import write_run
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.summary import summarise
 from reflex_ros.report.run_data import Run, load_run, read_settings
 from reflex_ros.report.summary import KEYS, summarise_run, write_summary
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope='module')
@@ -82,10 +86,20 @@ def test_a_bag_of_a_killed_recorder_is_repaired(folder, tmp_path, summary):
     assert (tmp_path / 'bag.damaged').is_dir()
 
 
-def test_bags_of_a_restarted_recorder_count_together(folder, tmp_path, run):
-    shutil.copytree(folder / 'bag', tmp_path / 'bag')
-    shutil.copytree(folder / 'bag', tmp_path / 'bag_2')
-    assert len(load_run(tmp_path).truths) == 2 * len(run.truths)
+def test_bags_of_a_restarted_recorder_count_together(episode, tmp_path, run):
+    log = episode.log
+    for name, part in (('bag', slice(0, 90)), ('bag_2', slice(90, None))):
+        write_run(tmp_path / name, [*log.ticks[part], *log.truths[part]], shares=(ROOT,))
+    found = load_run(tmp_path)
+    assert (len(found.records), len(found.truths)) == (len(log.ticks), len(run.truths))
+
+
+def test_a_folder_with_a_bag_twice_has_no_summary(folder, tmp_path):
+    """The report says so too: of two runs no figure is true."""
+    for name in ('bag', 'bag_2'):
+        shutil.copytree(folder / 'bag', tmp_path / name)
+    with pytest.raises(ConfigError, match='two runs'):
+        write_summary(tmp_path)
 
 
 def test_a_folder_without_ticks_is_refused(tmp_path):
