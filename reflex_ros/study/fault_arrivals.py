@@ -19,7 +19,8 @@ three times for the jerk, would be noise. Therefore:
   velocity of two neighbouring windows differs by at most what the acceleration limit allows.
 
 While the arm is powered its pose is held and sent off the grid; those commands must all be equal,
-and equal to the first of the ticks. After a rest the stream may begin anew where the arm truly is.
+and equal to the first of the ticks. Whoever powers it may be held up between two frames of one
+pose; so a command is what lies between two gripper or mode frames, however long it took to come.
 """
 
 from __future__ import annotations
@@ -45,11 +46,13 @@ MAX_SPREAD = 0.75
 reading."""
 WINDOW = 10
 HALF_WINDOW = 5
-RESTED = 10
-"""So many equal commands are a rest."""
 HOLD_PERCENT = 10
 """Speed of the mode frames that power the arm; those of the ticks have another."""
-NEAR_S = 0.01
+NEAR_S = 0.015
+"""Frames of one command come within this."""
+POWERED_S = 0.05
+"""A pose that came so long before the mode frame is its own: before it is powered an arm gets
+nothing for 0.2 s."""
 RAD_PER_MDEG = np.pi / 180_000.0
 
 
@@ -103,14 +106,17 @@ class _Reader:
             case codec.JointTarget(joint, first, second):
                 self._joint(joint, first * RAD_PER_MDEG, second * RAD_PER_MDEG, at_s)
             case codec.GripperTarget(opening_um):
+                self._end_row()
                 self._opening = opening_um * 1e-6
                 if self._times and at_s - self._times[-1] < NEAR_S:
                     self._rows[-1][-1] = self._opening
             case codec.Mode(speed_percent=percent):
+                self._end_row()
                 self._mode(percent, at_s)
 
     def end(self) -> None:
         """Close the running part."""
+        self._end_row()
         if self._times:
             holds = len(self._times) if self._is_powering else self._holds
             rows = np.array(self._rows, np.float64)
@@ -120,7 +126,8 @@ class _Reader:
         self._times, self._rows, self._holds = [], [], 0
 
     def _joint(self, joint: int, first: float, second: float, at_s: float) -> None:
-        if self._seen and (joint in self._seen or at_s - self._seen_s > NEAR_S):
+        is_late = at_s - self._seen_s > NEAR_S and not self._is_powering
+        if joint in self._seen or is_late:
             self._end_row()  # of which a frame did not come
         self._angles[joint - 1:joint + 1] = first, second
         self._seen.add(joint)
@@ -129,6 +136,8 @@ class _Reader:
             self._end_row()
 
     def _end_row(self) -> None:
+        if not self._seen:
+            return
         angles = [angle if joint in self._seen else np.nan
                   for joint, angle in zip((1, 1, 3, 3, 5, 5), self._angles, strict=True)]
         self._seen.clear()
@@ -140,13 +149,14 @@ class _Reader:
             self._holds = len(self._times) if self._is_powering else self._holds
             self._is_powering = False
         elif not self._is_powering:
-            before = None  # the pose is sent before the mode too: it belongs to what begins here
-            if self._times and at_s - self._times[-1] < NEAR_S:
-                before = self._times.pop(), self._rows.pop()
+            # the pose is sent before the mode too: it belongs to what begins here
+            begin = len(self._times)
+            while begin and at_s - self._times[begin - 1] < POWERED_S:
+                begin -= 1
+            times, rows = self._times[begin:], self._rows[begin:]
+            del self._times[begin:], self._rows[begin:]
             self.end()
-            self._is_powering = True
-            if before is not None:
-                self._times, self._rows = [before[0]], [before[1]]
+            self._is_powering, self._times, self._rows = True, times, rows
 
 
 def parts_of(records: Iterable[TapRecord]) -> list[Part]:
@@ -190,15 +200,11 @@ def judge_arrivals(parts: Sequence[Part], poses: FloatArray, *, limits: JointLim
         found += _on_grid(numbers, spread_s, times_s, period_s)
         even = times_s[0] + numbers * period_s
         keep = np.append(True, np.diff(numbers) > 0)
-        edges = [0, *_anew(times_s, commands, poses, limits.jerk * period_s**3), len(times_s)]
-        for low, high in zip(edges, edges[1:], strict=False):
-            own = slice(low, high)
-            judged = judge(even[own][keep[own]], commands[own][keep[own]], limits=limits,
-                           period_s=period_s, from_s=from_s)
-            found += judged.violations
-            found += _elapsed(times_s[own], commands[own], limits, period_s)
-            maxima.append(np.array(
-                [judged.max_velocity, judged.max_acceleration, judged.max_jerk]))
+        judged = judge(even[keep], commands[keep], limits=limits, period_s=period_s,
+                       from_s=from_s)
+        found += judged.violations
+        found += _elapsed(times_s, commands, limits, period_s)
+        maxima.append(np.array([judged.max_velocity, judged.max_acceleration, judged.max_jerk]))
     velocity, acceleration, jerk = (float(value) for value in np.max(maxima, axis=0))
     return Arrivals(sum(len(part.times_s) for part in parts), max(spreads), velocity,
                     acceleration, jerk, tuple(found))
@@ -207,7 +213,10 @@ def judge_arrivals(parts: Sequence[Part], poses: FloatArray, *, limits: JointLim
 def _held(part: Part) -> list[str]:
     """Return whether the pose moved while the arm was powered, up to the first tick."""
     held = part.commands[:part.holds + 1]
-    if not part.holds or np.all(np.ptp(held, axis=0) <= QUANTUM):
+    if not part.holds:
+        return []
+    spread = np.nanmax(held, axis=0) - np.nanmin(held, axis=0)
+    if np.all(spread <= QUANTUM):
         return []
     return [f'at {part.times_s[0]:.3f} s the pose moved while the arm was powered']
 
@@ -215,28 +224,10 @@ def _held(part: Part) -> list[str]:
 def _begins(part: Part, poses: FloatArray) -> list[str]:
     """Return whether a part begins away from where the arm is."""
     before = max(0, int(np.searchsorted(poses[:, 0], part.times_s[0])) - 1)
-    gap = np.abs(part.commands[0] - poses[before, 1:])[:codec.JOINTS].max()
+    gap = np.nanmax(np.abs(part.commands[0] - poses[before, 1:])[:codec.JOINTS])
     if gap <= RESEED_RAD:
         return []
     return [f'at {part.times_s[0]:.3f} s the stream began {gap:.4f} rad away from the arm']
-
-
-def _anew(times_s: FloatArray, commands: FloatArray, poses: FloatArray,
-          start: FloatArray) -> list[int]:
-    """Return where the stream begins anew after a rest: it asks for where the arm is.
-
-    An arm that was pushed aside while it was held is not driven back: the first command of a
-    resume is its pose. Such a step moves nothing. ``start`` is the largest step from rest.
-    """
-    found = []
-    steps = np.abs(np.diff(commands, axis=0))
-    for i in np.flatnonzero(np.any(steps > start + 2 * QUANTUM, axis=1)) + 1:
-        before = commands[max(0, i - RESTED):i]
-        has_rested = len(before) == RESTED and np.all(np.ptp(before, axis=0) <= QUANTUM)
-        pose = poses[max(0, int(np.searchsorted(poses[:, 0], times_s[i])) - 1), 1:]
-        if has_rested and np.abs(commands[i] - pose)[:codec.JOINTS].max() <= RESEED_RAD:
-            found.append(int(i))
-    return found
 
 
 def _on_grid(numbers: npt.NDArray[np.intp], spread_s: float, times_s: FloatArray,

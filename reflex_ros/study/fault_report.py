@@ -42,6 +42,7 @@ class Row:
         read_late_ms: In real time: how late the simulator's thread, which reads, ran at worst.
         sent_ms: In real time: how long after it was due a tick on time had ended, at worst.
         woke_ms: In real time: how late at worst another thread of the loop went on after a sleep.
+        tick_ms: In real time: how late a tick that no fault made late began at worst, ms.
         runs: In real time: how often it ran, until the machine was on time.
     """
 
@@ -61,6 +62,7 @@ class Row:
     read_late_ms: float | None = None
     sent_ms: float | None = None
     woke_ms: float | None = None
+    tick_ms: float | None = None
     runs: int = 1
 
 

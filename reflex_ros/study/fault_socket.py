@@ -4,8 +4,10 @@ The cases of ``fault_cases`` with their causes and outcomes, but each with a sim
 SDK's socket, real threads and real bytes (``fault_socket_rig``), several side by side: what they
 do most is wait. Written to ``results/faults/socket.json``.
 
-A machine that is late proves nothing. A run is void, whatever came of it, if a tick was late that
-no fault made late; if two lags together exceed ``LATE_MS``, at which periods cannot be told apart:
+A machine that is late proves nothing. A run is void, whatever came of it, if a tick began late by
+half a period, or was left out, that no fault made late. The ledger does not tell: a tick of a
+faulted or held arm names the fault or the hold, and after a stop of the process feedback is old.
+It is void, too, if two lags together exceed ``LATE_MS``, at which periods cannot be told apart:
 how long after it was due a tick that had found itself on time had sent, at worst, and how late the
 simulator's thread, which reads, ran at worst; or if another thread of the loop overslept by
 ``WOKE_MS``, for which a camera or a policy is called late. Such a run is repeated, at most
@@ -33,7 +35,7 @@ from reflex_ros.study.fault_socket_rig import PRIORITY
 from reflex_ros.study.results import read_revision
 
 SIDE_BY_SIDE = 4
-LATE_MS, WOKE_MS = 15.0, 60.0
+LATE_MS, WOKE_MS, TICK_MS = 15.0, 60.0, 10.0
 MOST_RUNS = 5
 LATE = 'tick_late'
 CLOCK = SystemClock()
@@ -44,6 +46,7 @@ def is_void(row: Row) -> bool:
     case = CASES[row.name]
     is_late = LATE in row.causes and LATE not in (*case.causes, *case.also)
     is_late = is_late or (row.read_late_ms or 0.0) + (row.sent_ms or 0.0) > LATE_MS
+    is_late = is_late or (row.tick_ms or 0.0) > TICK_MS
     return is_late or (row.woke_ms or 0.0) > WOKE_MS
 
 
@@ -91,7 +94,8 @@ def _line(row: Row) -> str:
     return (f'{"FAIL" if row.problems else "ok"} {row.name}: {row.behaviour}; struck at '
             f'{row.speed} rad/s, moved {row.moved}; {list(row.causes)} {row.code}; arrivals '
             f'within {row.spread_ms} ms, read {row.read_late_ms} ms late, sent {row.sent_ms} '
-            f'ms after due, woke {row.woke_ms} ms late, runs {row.runs}')
+            f'ms after due, began {row.tick_ms} ms late, woke {row.woke_ms} ms late, '
+            f'runs {row.runs}')
 
 
 if __name__ == '__main__':

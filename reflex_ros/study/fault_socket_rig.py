@@ -345,7 +345,8 @@ class SocketRig(Records):
         return {'spread_ms': round(1e3 * judged.spread_s, 1),
                 'read_late_ms': round(self.simulator.stats['late_max_ns'] / MS, 1),
                 'sent_ms': round(self.run.sent_ns / MS, 1),
-                'woke_ms': round(self.run.woke_ns / MS, 1)}
+                'woke_ms': round(self.run.woke_ns / MS, 1),
+                'tick_ms': round(self.run.tick_ns / MS, 1)}
 
     def _picture(self, snapshot: object, camera: str, number: int) -> Any:
         """Return a picture that no other equals."""

@@ -143,6 +143,7 @@ class SocketRun(InprocRun):
         start_ns: Instant of tick 0. codes: Fault codes that were in force.
         sent_ns: How long after it was due a tick that found itself on time had ended, at worst.
         woke_ns: How late at worst cameras, inference or signs of life went on after a sleep.
+        tick_ns: How late at worst a tick began, or was left out, that no fault made late.
     """
 
     def __init__(self, config: InprocConfig, *, arm: PiperDriver, limits: JointLimits,
@@ -157,7 +158,8 @@ class SocketRun(InprocRun):
         self._dead: set[str] = set()
         self._released = threading.Event()
         self._stall: Callable[[int], bool] | None = None
-        self.sent_ns = self.woke_ns = self._looked_ns = self._stopped_ns = 0
+        self.sent_ns = self.woke_ns = self.tick_ns = 0
+        self._looked_ns = self._stopped_ns = self._asked_ns = self._next_ns = 0
         model.slept = self._woke
         self._time_ticks()
 
@@ -230,6 +232,9 @@ class SocketRun(InprocRun):
                 self.bridge.status(status, self.clock.now())
 
     def _tick(self, now: Instant, due_ns: int, index: int) -> None:
+        if self._next_ns > max(self._asked_ns, self._stopped_ns):
+            self.tick_ns = max(self.tick_ns, now.mono_ns - self._next_ns)
+        self._next_ns = due_ns + self._config.bridge.period_ns
         stall, self._stall = self._stall, None
         if stall is not None and stall(due_ns):
             return
@@ -289,7 +294,7 @@ class SocketRun(InprocRun):
     def late_tick(self, seconds: float) -> None:
         """Run the next tick late."""
         def stall(due_ns: int) -> bool:
-            self.clock.sleep_until(due_ns + round(seconds * S))
+            self._sleep_as_asked(due_ns + round(seconds * S))
             return False
 
         self._stall = stall
@@ -301,7 +306,7 @@ class SocketRun(InprocRun):
 
         def late() -> ArmFeedback:
             arm.feedback = feedback
-            self.clock.sleep_until(self.clock.mono_ns() + round(seconds * S))
+            self._sleep_as_asked(self.clock.mono_ns() + round(seconds * S))
             return feedback()
 
         def frozen(now: Instant, due_ns: int, index: int) -> tuple[Output, ...]:
@@ -317,10 +322,15 @@ class SocketRun(InprocRun):
     def skip_ticks(self, number: int) -> None:
         """Keep the loop's thread for some ticks."""
         def stall(due_ns: int) -> bool:
-            self.clock.sleep_until(due_ns + number * self._config.bridge.period_ns)
+            self._sleep_as_asked(due_ns + number * self._config.bridge.period_ns)
             return True
 
         self._stall = stall
+
+    def _sleep_as_asked(self, until_ns: int) -> None:
+        """Keep the tick's thread: ticks due until then are late by order."""
+        self._asked_ns = until_ns
+        self.clock.sleep_until(until_ns)
 
     def stop_process(self, seconds: float) -> None:
         """Stop this whole process for a while, as a debugger or a full disk does."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,10 +194,25 @@ def test_a_fault_that_does_not_come_is_seen_at_the_socket_can_fail(tmp_path):
     assert 'cause operator is missing' in '\n'.join(row.problems)
 
 
+@pytest.mark.faults
+@pytest.mark.timeout(0)
+def test_a_machine_that_is_late_while_the_arm_is_held_makes_a_run_void_can_fail(
+        tmp_path, monkeypatch):
+    """The ledger says operator, as it should; what the machine did is measured beside it."""
+    def slow(driver, send, number, command):
+        time.sleep(0.05 * (number == AT + 60))
+        return send(driver, command)
+
+    sent(monkeypatch, slow)
+    row = run_case('hold', tmp_path, replace(CASES['hold'], options=SHORT), make_rig=SocketRig)
+    assert 'tick_late' not in row.causes and row.tick_ms > 29.0 and is_void(row)
+
+
 def test_a_late_machine_makes_a_run_void_can_fail():
     row = replace(run_row('hold'), read_late_ms=2.0, sent_ms=9.0)
     assert not is_void(row)
     assert is_void(replace(row, read_late_ms=7.0)) and is_void(replace(row, sent_ms=14.0))
+    assert is_void(replace(row, tick_ms=10.5)) and not is_void(replace(row, tick_ms=9.5))
     assert is_void(replace(row, causes=('tick_late',))) and is_void(replace(row, woke_ms=70.0))
     assert not is_void(replace(run_row('two ticks skipped'), causes=('tick_late',)))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reflex_ros.core.limits import piper_limits
+from reflex_ros.core.interpolate import Setpoint
+from reflex_ros.core.limits import Limiter, piper_limits
 from reflex_ros.sim import can_codec as codec
 from reflex_ros.sim.can_tap import TapRecord
 from reflex_ros.study.fault_arrivals import MAX_SPREAD, grid, judge_arrivals, parts_of
@@ -90,16 +91,36 @@ def test_a_tick_without_a_command_interrupts_the_stream_and_not_its_motion():
     assert judged(rows, times_s).violations == ()
 
 
-def pushed(aside):
-    """Return a rest, a start anew ``aside`` of it and a swing, and where the arm was pushed to."""
-    rows = np.vstack([np.tile(POSE, (40, 1)), swing() + np.array([aside, 0, 0, 0, 0, 0])])
-    there = POSE + np.array([0.4, 0, 0, 0, 0, 0])
-    return rows, np.array([[0.0, *POSE, 0.02], [BEGIN_S + 0.4, *there, 0.02]])
+def test_a_drift_below_the_resolution_before_a_start_passes():
+    """The first step of a start may be greater by what the drift was: still no jump."""
+    limits = piper_limits(jerk=100.0)
+    limiter = Limiter(limits, period_ns=20_000_000)
+    limiter.reset(np.append(POSE, 0.02))
+    goals = np.tile(np.append(POSE, 0.02), (100, 1))
+    goals[15, 0] += 0.9 / MDEG
+    goals[16:, 0] += 0.9 / MDEG + 0.64 * (1.0 - np.cos(2.5 * PERIOD_S * np.arange(1.5, 85.5)))
+    out = np.array([limiter.step(Setpoint(goal, np.zeros(7))).position[:6] for goal in goals])
+    for shift in np.linspace(0.0, 1.0, 16) / MDEG:
+        moved = out + np.array([shift, 0, 0, 0, 0, 0])
+        poses = np.array([[0.0, *moved[0], 0.02], [100.0, *moved[15], 0.02]])
+        assert judged(moved, poses=poses, limits=limits).violations == ()
 
 
-def test_an_arm_that_was_pushed_aside_may_be_taken_up_where_it_is():
-    rows, poses = pushed(0.4)
-    assert judged(rows, poses=poses).violations == ()
+def held_up(late_s, where):
+    """Return frames of which one command of the power-on is held up within, or before its mode."""
+    frames = records(swing(60), BEGIN_S + PERIOD_S * np.arange(60))
+    late_ns = round(late_s * 1e9)
+    return [record._replace(mono_ns=record.mono_ns - (late_ns if i < where else 0))
+            for i, record in enumerate(frames)]
+
+
+@pytest.mark.parametrize('where', [1, 2, 3, 8 * 4 + 1, 8 * 4 + 2, 8 * 4 + 5, 8 * 12 + 7])
+def test_a_power_on_that_is_held_up_between_two_frames_passes(where):
+    """The thread that powers the arm has no deadline: the pose is what must not move."""
+    poses = np.array([[0.0, *POSE, 0.02]])
+    found = judge_arrivals(parts_of(held_up(0.04, where)), poses, limits=piper_limits(),
+                           period_s=PERIOD_S)
+    assert found.violations == ()
 
 
 # ---- planted ---------------------------------------------------------------------------------
@@ -168,7 +189,17 @@ def test_a_start_at_full_speed_after_a_gap_is_found_can_fail():
     assert 'acceleration' in text(rows[keep], times_s[keep])
 
 
-def test_a_start_anew_where_the_arm_is_not_is_found_can_fail():
-    rows, poses = pushed(0.3)
-    found = text(rows, poses=poses)
+def test_a_stream_that_begins_anew_where_the_arm_was_pushed_is_found_can_fail():
+    """A resume leads the stream to where the arm is, within the limits: it never steps."""
+    rows = np.vstack([np.tile(POSE, (40, 1)), swing() + np.array([0.4, 0, 0, 0, 0, 0])])
+    there = POSE + np.array([0.4, 0, 0, 0, 0, 0])
+    found = text(rows, poses=np.array([[0.0, *POSE, 0.02], [BEGIN_S + 0.4, *there, 0.02]]))
     assert 'velocity' in found and 'acceleration' in found
+
+
+def test_a_pose_that_moves_in_half_of_a_held_up_command_is_found_can_fail():
+    parts = parts_of(held_up(0.04, 8 * 4 + 1))
+    parts[0].commands[9, 3] += 0.01
+    found = judge_arrivals(parts, np.array([[0.0, *POSE, 0.02]]), limits=piper_limits(),
+                           period_s=PERIOD_S)
+    assert 'moved while the arm was powered' in '\n'.join(found.violations)
