@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reflex_ros.core.errors import EXIT_BUDGET, EXIT_DONE
+from reflex_ros.core.errors import EXIT_BUDGET, EXIT_DONE, ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +31,9 @@ def run(options: argparse.Namespace) -> int:
     from reflex_ros.core.files import write_text
     from reflex_ros.report import comparison
 
+    if options.badge and options.badge.resolve() in [path.resolve() for path in options.run]:
+        raise ConfigError(f'badge {options.badge} is not written: got the name of a run, '
+                          'expected one that is not compared. Name another.')
     budgets = load_budgets(options.budgets) if options.budgets else ()
     require_baseline(budgets, len(options.run))
     subjects = [load_subject(path) for path in options.run]

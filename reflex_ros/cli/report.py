@@ -29,5 +29,9 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(
             f'report of several bags: got {len(options.bag)} with --json or --html, expected one. '
             'Give one bag.')
+    if options.json and options.html and Path(options.json).resolve() == options.html.resolve():
+        raise ConfigError(
+            f'report of {options.bag[0]}: got {options.html} for --json and --html, expected two '
+            'files. Name another one.')
     shown = [show(path, json_to=options.json, html_to=options.html) for path in options.bag]
     return EXIT_DONE if all(shown) else EXIT_INPUT

@@ -13,13 +13,22 @@ from typing import BinaryIO
 
 from reflex_ros.core.errors import ConfigError
 
+RECORDED = ('.mcap', '.db3', '.zstd', '.bin', 'metadata.yaml', 'recorder.json')
+"""Ends of the names of what was recorded: whoever names one for a text has mixed up files."""
+
 
 def write_text(path: Path, text: str) -> None:
     """Write a file.
 
     Raises:
-        ConfigError: It cannot be written; what was there before stays.
+        ConfigError: It cannot be written, or it would take the place of a recording; what was
+            there before stays.
     """
+    if path.name.endswith(RECORDED):
+        raise ConfigError(
+            f'file {path} is not written: got a name that recordings have, expected one of a '
+            'text, so that no recording is overwritten. Name another file.'
+        )
     data = text.encode('utf-8')
     write_file(path, lambda file: file.write(data))
 

@@ -157,3 +157,11 @@ def test_a_report_with_numbers_that_cannot_be_is_refused_by_name(
 def test_the_refusal_of_a_report_can_fail(good, regressed, tmp_path):
     for number, run in enumerate((good, regressed)):
         assert main(['compare', report_of(run, tmp_path / f'{number}.json'), good]) == 0
+
+
+def test_a_badge_does_not_take_the_place_of_a_run(tmp_path, capsys):
+    (tmp_path / 'run.json').write_text('{}')
+    path = str(tmp_path / 'run.json')
+    assert main(['compare', path, '--badge', path]) == 2
+    assert 'got the name of a run' in capsys.readouterr().err
+    assert (tmp_path / 'run.json').read_text() == '{}'

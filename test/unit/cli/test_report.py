@@ -49,3 +49,9 @@ def test_a_file_that_cannot_be_written_is_input(stalled_bag, tmp_path, capsys, o
 def test_one_page_is_of_one_bag(tmp_path, capsys):
     assert main(['report', 'a', 'b', '--html', str(tmp_path / 'x')]) == 2
     assert 'expected one' in capsys.readouterr().err
+
+
+def test_table_and_page_do_not_take_the_same_file(stalled_bag, tmp_path, capsys):
+    name = str(tmp_path / 'x.html')
+    assert main(['report', str(stalled_bag), '--html', name, '--json', name]) == 2
+    assert 'expected two files' in capsys.readouterr().err and not list(tmp_path.iterdir())

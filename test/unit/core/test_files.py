@@ -28,6 +28,15 @@ def test_a_file_that_cannot_be_written_is_one_line_with_its_name(tmp_path, name,
     assert text.startswith(f'file {tmp_path / name} cannot be written: got {why}, expected')
 
 
+@pytest.mark.parametrize('name', ['bag_0.mcap', 'bag_0.db3', 'metadata.yaml', 'ledger.bin'])
+def test_no_text_takes_the_place_of_a_recording(tmp_path, name):
+    (tmp_path / name).write_bytes(b'recorded')
+    with pytest.raises(ConfigError, match='so that no recording is overwritten'):
+        write_text(tmp_path / name, 'a report')
+    assert (tmp_path / name).read_bytes() == b'recorded'
+    write_text(tmp_path / f'{name}.html', 'a report')
+
+
 def test_what_can_be_written_is_let_through_and_a_check_leaves_nothing(tmp_path):
     make_folder(tmp_path / 'a' / 'b')
     make_folder(tmp_path / 'a' / 'b')
