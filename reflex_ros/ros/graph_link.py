@@ -24,8 +24,9 @@ from reflex_ros.ros.convert import MessageError, plan_from_msg
 from reflex_ros.ros.qos import topic
 from reflex_ros.ros.spin import ensure_log_dir
 
-ASK_S = 0.25
-"""Time after which a question without an answer is asked again."""
+ASK_S, LONGEST_ASK_S = 0.25, 4.0
+"""Time after which a question without an answer is asked again: twice as long each time, since an
+answer of a slow machine that always comes a little later than that would never be taken."""
 RESEND_S = 2.0
 """Time after which an idle node that did not answer a request is sent it again."""
 
@@ -132,14 +133,16 @@ class GraphLink:
         request = ChangeState.Request(transition=Transition(id=wanted))
         deadline = _Deadline(self._timeout_s)
         sent: Any = None
-        sent_at = _Deadline(RESEND_S)
+        sent_at, patience_s = _Deadline(RESEND_S), ASK_S
         while not result.cancelled() and not self._closing.is_set():
             if deadline.is_over:
                 return f'no answer within {self._timeout_s:g} s'
-            state = self._ask(get, GetState.Request(), unless=sent)
+            is_there = get.wait_for_service(timeout_sec=ASK_S)
+            state = self._ask(get, GetState.Request(), patience_s, sent) if is_there else None
             if sent is not None and sent.done():
                 return '' if sent.result().success else 'the node refuses; its log says why'
             if state is None:
+                patience_s = min(2.0 * patience_s, LONGEST_ASK_S) if is_there else ASK_S
                 continue
             current = state.current_state
             if current.id == goal:
@@ -153,13 +156,12 @@ class GraphLink:
             self._closing.wait(0.02)
         return 'cancelled'
 
-    def _ask(self, client: Any, request: Any, *, unless: Any) -> Any:
+    def _ask(self, client: Any, request: Any, patience_s: float, unless: Any) -> Any:
         """Return the answer; None without one in time, or once the future ``unless`` is done."""
-        if not client.wait_for_service(timeout_sec=ASK_S):
-            return None
         future = client.call_async(request)
-        waited = _Deadline(ASK_S)
-        while not (future.done() or waited.is_over or (unless is not None and unless.done())):
+        waited = _Deadline(patience_s)
+        while not (future.done() or waited.is_over or self._closing.is_set()
+                   or (unless is not None and unless.done())):
             self._closing.wait(0.01)
         if not future.done():
             client.remove_pending_request(future)
