@@ -28,7 +28,8 @@ from reflex_ros.stages.inproc import InprocConfig
 from reflex_ros.study.fault_arrivals import judge_arrivals, parts_of
 from reflex_ros.study.fault_rig import FAULT_S, LEDGER, Records, RigOptions, of_one, rig_params
 from reflex_ros.study.fault_sim import CHANNEL, POSES, TAP, fault_to_json
-from reflex_ros.study.fault_socket_run import HomeExpert, SocketRun, SteppedClock, soon
+from reflex_ros.study.fault_socket_run import SocketRun, soon
+from reflex_ros.study.fault_socket_scene import HomeExpert, SteppedClock
 from reflex_ros.study.fault_swing import INFERENCE_NS, LEAD_S, FaultyOracle
 
 if TYPE_CHECKING:
