@@ -29,6 +29,7 @@ from reflex_ros.report import arm_tables
 from reflex_ros.study import results_page
 from reflex_ros.study.fault_report import kill_lines, matrix_lines
 from reflex_ros.study.gpu_card import card_lines, detail_lines
+from reflex_ros.study.multi_report import multi_lines
 from reflex_ros.study.prior_caches_report import vl_lines, vla_lines
 from reflex_ros.study.replay_report import replay_lines
 from reflex_ros.study.results import newest
@@ -37,7 +38,8 @@ from reflex_ros.study.tick_report import tick_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = ('README.md', 'docs/arm.md', 'docs/baselines.md', 'docs/benches.md', 'docs/doctor.md',
-          'docs/faults.md', 'docs/gpu.md', 'docs/reports.md', 'docs/stability.md')
+          'docs/faults.md', 'docs/gpu.md', 'docs/reports.md', 'docs/stability.md',
+          'docs/training.md')
 MARKER = re.compile(
     r'(?P<open><!-- (?P<kind>figure|table): (?P<name>[\w-]+)(?: file=(?P<file>\S+))? -->\n)'
     r'.*?(?P<close><!-- end -->\n)',
@@ -248,6 +250,7 @@ def small_bench(module: str) -> Draw:
 
 FIGURES: Mapping[str, tuple[Draw, str]] = {
     'tiny-success': (tiny_success, 'python -m reflex_ros.study.tiny_table'),
+    'tiny-multi': (multi_lines, 'python -m reflex_ros.study.multi_table'),
     'demo-liveness': (demo_liveness, 'python bench/demo_liveness.py'),
     'norm-stability': (stability_lines, 'python bench/stability.py'),
     'prior-vla-cache': (vla_lines, 'python bench/prior_caches.py'),

@@ -30,6 +30,14 @@ from reflex_ros.sim.instructions import DEFAULT, INTENT_OF, INTENTS, UNKNOWN_WOR
 from reflex_ros.sim.looks import UNSEEN_BALLS, UNSEEN_CUBES, Look
 from reflex_ros.sim.tasks.drawer import OPEN_M
 from reflex_ros.study.benchmark import FOLLOWING, SimBenchmark, judge
+from reflex_ros.study.multi_report import (
+    AS_TRAINED,
+    COLOUR,
+    CONDITIONS,
+    OTHERWISE,
+    WORD,
+    WORDING,
+)
 from reflex_ros.study.results import read_revision, write_result
 
 TASKS = ('reach', 'follow', 'jump', 'pick_place', 'recovery', 'drawer')
@@ -38,8 +46,6 @@ TOLERANCE_M = 0.05
 
 FIRST_SEED = 5000
 FRAME_STEPS = 2
-AS_TRAINED, WORDING, WORD, COLOUR, OTHERWISE = (
-    'as trained', 'unseen wording', 'unknown word', 'unseen colour', 'told otherwise')
 PLAIN = MappingProxyType({'follow': 'follow the ball', 'place': 'put the cube into the bin'})
 """Instructions that name no colour."""
 
@@ -153,9 +159,8 @@ def run_all(checkpoint: Path, wanted: Iterable[Trial], journal: Path, *,
 
 def summarise(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return one row per task and condition, with 95 % Wilson intervals, in order of the tasks."""
-    conditions = (AS_TRAINED, WORDING, WORD, COLOUR, OTHERWISE)
     out = []
-    for condition in conditions:
+    for condition in CONDITIONS:
         for task in TASKS:
             own = [r for r in rows if (r['task'], r['condition']) == (task, condition)]
             judged = [s for row in own for s in row['success']]
