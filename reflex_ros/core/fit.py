@@ -1,5 +1,9 @@
 """A blend that fits: as short as the limits of the arm allow, or none.
 
+A joint that moves away from its new path is led back over a detour, which grows with the duration.
+A blend that goes further than the rows ask for, and than braking would take, is none that fits:
+with a chunk that steps to and fro every other tick an arm would swing beyond all of them.
+
 The path that would be commanded is judged, chunk included, with the differences and bounds of
 ``core.limits.Limiter``: what fits passes the limiter unchanged. All durations are judged at once
 on arrays, so that this takes a fraction of a millisecond.
@@ -13,7 +17,7 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from reflex_ros.core.brake import Axis, level_off
+from reflex_ros.core.brake import Axis, level_off, stop
 from reflex_ros.core.clock import MS, S
 from reflex_ros.core.interpolate import Path, Setpoint, revolute
 from reflex_ros.core.limits import JointLimits, Stream
@@ -28,6 +32,8 @@ _GROWTH = 1.3
 """Ratio of a duration to the one tried before it: at most so much longer than it must be."""
 _SLACK = 1e-9
 """Relative, for rounding, as in the limiter."""
+STRAY_RAD = 0.01
+"""A detour this long is none: braking and blending differ by as much."""
 _STENCIL = 3
 """Earlier commands that the jerk of a command is made of."""
 _UNITS = ('rad/s', 'rad/s^2', 'rad/s^3')
@@ -64,7 +70,7 @@ class Window:
 
 def fit_blend(new: Path, stream: Stream, limits: JointLimits, *, window: Window,
               names: tuple[str, ...]) -> Fit:
-    """Return the new path with the shortest blend that no joint's limits forbid.
+    """Return the new path with the shortest blend that no joint's limits forbid, if it is direct.
 
     The blend starts from the command stream in position, velocity and acceleration. Grippers are
     blended too but not judged: theirs is a step of opening, which the limiter may stretch.
@@ -90,6 +96,8 @@ def fit_blend(new: Path, stream: Stream, limits: JointLimits, *, window: Window,
     judged = _Judged(rows + offsets, stream, limits, window.period_ns / S, is_judged, is_executed)
     for i in np.flatnonzero(judged.worst <= 1.0 + _SLACK).tolist():
         if judged.too_fast(i) < 0:
+            if text := judged.stray(i, rows, names, durations_s[i]):
+                return Fit(None, text=text)
             ns = round(durations_s[i] * S)
             return Fit(blend(new, offset=start, at_ns=window.at_ns, duration_ns=ns,
                              acceleration=curve), ns)
@@ -187,6 +195,34 @@ class _Judged:
                                  previous=p.item(max(n - 1, 0), j)):
                 return int(j)
         return -1
+
+    def stray(self, i: int, rows: FloatArray, names: tuple[str, ...], duration_s: float) -> str:
+        """Return which joint goes further than rows, stream and braking do; '' if none.
+
+        Args:
+            i: Of the duration ``duration_s``. ``rows``: the new path at the same ticks.
+            names: Joint names.
+        """
+        meanwhile = self._is_inside[i]
+        asked = rows[meanwhile][:, self._arm]
+        ends = np.vstack([self._stream.position[self._arm], self._stop(), asked])
+        low, high = ends.min(axis=0), ends.max(axis=0)
+        p = self._p[i][meanwhile]
+        beyond = np.maximum(low - p, p - high).max(axis=0)
+        j = int(np.argmax(beyond))
+        if beyond[j] <= STRAY_RAD:
+            return ''
+        return (f'over {duration_s:g} s {names[self._arm[j]]} would go to {p[:, j].min():.3f} to '
+                f'{p[:, j].max():.3f} rad where {low[j]:.3f} to {high[j]:.3f} is asked for')
+
+    def _stop(self) -> FloatArray:
+        """Return where braking from the stream would end, of each joint."""
+        bounds = zip(*(self._of(name).tolist() for name in (
+            'lower', 'upper', 'velocity', 'acceleration', 'jerk')), strict=True)
+        states = zip(*(part[self._arm].tolist() for part in (
+            self._stream.position, self._stream.velocity, self._stream.acceleration)), strict=True)
+        return np.array([stop(Axis(self._h, *bound), state)[0]
+                         for bound, state in zip(bounds, states, strict=True)])
 
     def excess(self, i: int, names: tuple[str, ...], duration_s: float) -> str:
         """Return which joint exceeds what under one duration."""

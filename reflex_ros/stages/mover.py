@@ -316,6 +316,10 @@ class Mover:
         """Let joints start from rest that had no command for too long, after a pause all ramp."""
         assert self._limiter is not None
         gap_ns = self._sender.gap_ns(due_ns)
+        active = self.follower.active
+        if active is not None and 2 * gap_ns.max() > 3 * self._config.period_ns:
+            self._limited_ns = due_ns  # one lost command is to be made up for, too
+            self._catch_up(active, due_ns)
         arrived = self._sender.arrived(gap_ns)
         if not arrived.any():
             return
@@ -323,9 +327,6 @@ class Mover:
         if self._yield_to is not None and self._yields is not None:
             stay = arrived & ~self._yields
             self._yield_to = np.where(stay, self._limiter.position, self._yield_to)
-        if self.follower.active is not None:
-            self._limited_ns = due_ns
-            self._catch_up(self.follower.active, due_ns)
         if gap_ns.max() > PAUSE_NS:
             self._needs_ramp, self._ramp_ticks = True, 0
             if self._states.state in _MOVING:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reflex_ros.arm.protocol import Sent
 from reflex_ros.core.clock import MS
 from reflex_ros.core.interpolate import Setpoint
 from reflex_ros.core.limits import Limiter, piper_limits
@@ -92,6 +93,44 @@ def test_after_lost_ticks_the_arm_is_little_faster_can_fail(swept):
     r = swept(catch_up_factor=1000.0)
     r.index += 4
     assert speeds(r, r.tick(25)[4:]).max() > FACTOR * SPEED * 1.1
+
+
+def after_every_other(r, lose):
+    """Lose every other of eight commands; return the speeds on the wire meanwhile and after."""
+    ticks = r.tick(1)
+    for _ in range(4):
+        ticks += lose(r)
+        ticks += r.tick(1)
+    sent = [t for t in [*ticks, *r.tick(20)] if t.is_sent]
+    times = np.diff([t.due_ns for t in sent]) / 1e9
+    return np.abs(np.diff([t.command[0] for t in sent])) / times
+
+
+def skip(r):
+    r.index += 1
+    return []
+
+
+def late(r):
+    return r.tick(1, late_ns=11 * MS)
+
+
+def not_taken(r):
+    send, r.arm.send = r.arm.send, lambda command: Sent.nothing(len(command))
+    ticks = r.tick(1)
+    r.arm.send = send
+    return ticks
+
+
+@pytest.mark.parametrize('lose', [skip, late, not_taken])
+def test_lost_commands_one_by_one_are_made_up_for_at_little_more(swept, lose):
+    """None of them ends the motion, but all together the joint falls behind its chunk."""
+    assert after_every_other(swept(), lose).max() <= FACTOR * SPEED * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize('lose', [skip, late, not_taken])
+def test_lost_commands_one_by_one_can_fail(swept, lose):
+    assert after_every_other(swept(catch_up_factor=1000.0), lose).max() > FACTOR * SPEED * 1.1
 
 
 def test_what_was_missed_is_made_up_for_and_the_bound_ends(swept):

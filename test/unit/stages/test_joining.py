@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reflex_ros.core import fit
 from reflex_ros.core.clock import MS
 from reflex_ros.core.fit import Fit
 from reflex_ros.core.limits import piper_limits
@@ -273,3 +274,29 @@ def test_chunks_that_come_fast_can_fail(rig, move, monkeypatch):
     """A blend begun anew in every tick never leaves its begin."""
     monkeypatch.setattr(Follower, '_is_blending', lambda self, due_ns: False)
     assert reached(rig(), move, 0.06, 1) == pytest.approx(0.0, abs=1e-6)
+
+
+def swung(r, size, every):
+    """Let every chunk ask for the other side of home; return how far joint 1 goes, in sizes."""
+    r.run_up()
+    gone = 0.0
+    for n in range(0, 100, every):
+        rows = r.chunk(rows=ROWS).positions
+        rows[:, 0] += size * (-1) ** (n // every)
+        stamp = r.now.stamp_ns - 150 * MS
+        r.offer(r.chunk(positions=rows, oldest_stamp_ns=stamp, observation_stamp_ns=stamp,
+                        newest_stamp_ns=stamp))
+        gone = max(gone, *(abs(t.command[0]) for t in r.tick(every)))
+    return gone / size
+
+
+@pytest.mark.parametrize(('size', 'every', 'most'), [
+    (0.04, 2, 1.05), (0.04, 4, 1.4), (0.06, 2, 1.05), (0.06, 4, 1.05), (0.1, 1, 1.05)])
+def test_an_arm_swings_little_further_than_chunks_that_step_to_and_fro(rig, size, every, most):
+    assert swung(rig(max_age_ns=2000 * MS), size, every) <= most
+
+
+def test_an_arm_swings_little_further_can_fail(rig, monkeypatch):
+    """Blends that lead a moving joint back over a detour, begun anew with each chunk."""
+    monkeypatch.setattr(fit, 'STRAY_RAD', 1.0)
+    assert swung(rig(max_age_ns=2000 * MS), 0.04, 2) > 2.0
