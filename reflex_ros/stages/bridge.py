@@ -342,7 +342,7 @@ class Bridge:
             return
         self.contact = found.text
         self._mover.disarm()
-        self._mover.give_way(reading.position, found.joints)
+        self._mover.give_way(found.position, found.joints)
         self._ticks.contact(True)
         self._drop_plan(now, found.text)
         self._is_plan_dirty = True

@@ -7,6 +7,7 @@ acceleration; both together, for some time, are contact.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from reflex_ros.core.clock import MS
 from reflex_ros.core.interpolate import revolute
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from reflex_ros.core.types import ArmFeedback, FloatArray
 
 LEAST_READINGS = 3
@@ -40,10 +43,17 @@ class ContactBounds:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """Joints that push: which (``bool[J]``), and the words for a person."""
+    """Joints that push.
+
+    Attributes:
+        joints: Which, ``bool[J]``. ``text``: the words for a person.
+        position: ``float64[J]`` where the arm is: of each joint the median of the newest readings,
+            since the arm is led there and one of them may be damaged.
+    """
 
     joints: npt.NDArray[np.bool_]
     text: str
+    position: FloatArray
 
 
 class ContactWatch:
@@ -66,6 +76,7 @@ class ContactWatch:
         self._since_ns = np.zeros(len(self._names), np.int64)
         self._readings = np.zeros(len(self._names), np.int64)
         self._last_ns = 0
+        self._positions: deque[FloatArray] = deque(maxlen=LEAST_READINGS)
 
     def overload(self, reading: ArmFeedback) -> str:
         """Return which joints have more torque than contact takes, '' if none.
@@ -87,6 +98,7 @@ class ContactWatch:
         if command is None or reading.mono_ns <= self._last_ns:
             return None
         self._last_ns = reading.mono_ns
+        self._positions.append(reading.position)
         error = np.abs(command - reading.position)
         effort = np.abs(reading.effort)
         pushes = self._joints & (error > self._bounds.error_rad) & (effort > self._effort)
@@ -99,9 +111,16 @@ class ContactWatch:
         found = pushes & lasts & (self._readings >= LEAST_READINGS)
         if not found.any():
             return None
+        there = middle(self._positions)
+        error = np.abs(command - there)
         worst = int(np.argmax(np.where(found, error, 0.0)))
         self.restart()
         return Contact(found, (
             f'contact at {self._names[worst]}: got {error[worst]:.2f} rad behind its command at '
             f'{effort[worst]:.1f} N·m, expected at most {self._bounds.error_rad:.2f} rad or '
-            f'{self._effort[worst]:.1f} N·m. It gave way; look, free it, then resume.'))
+            f'{self._effort[worst]:.1f} N·m. It gave way; look, free it, then resume.'), there)
+
+
+def middle(positions: Iterable[FloatArray]) -> FloatArray:
+    """Return the median of each joint, ``float64[J]``: one damaged reading does not count."""
+    return np.asarray(np.median(np.array([*positions]), axis=0))

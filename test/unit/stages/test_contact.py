@@ -19,7 +19,8 @@ from reflex_ros.core.types import (
     StageStatus,
     Verdict,
 )
-from reflex_ros.stages.contact import ContactBounds, ContactWatch
+from reflex_ros.stages import contact
+from reflex_ros.stages.contact import LEAST_READINGS, ContactBounds, ContactWatch
 
 TICK = 20 * MS
 ZERO = np.zeros(7)
@@ -49,7 +50,7 @@ def watch():
 
 def test_lag_with_high_current_for_a_tenth_of_a_second_is_contact(watch):
     found = looks(watch, command(0.2), [reading(20 * k, effort=9.0) for k in range(1, 8)])
-    assert [contact is not None for contact in found] == [False] * 5 + [True, False]
+    assert [one is not None for one in found] == [False] * 5 + [True, False]
     assert found[5].joints.tolist() == [False, True] + [False] * 5
     assert 'joint2' in found[5].text and '9.0 N' in found[5].text and 'resume' in found[5].text
 
@@ -73,6 +74,16 @@ def test_load_without_lag_is_named_and_moves_nothing(watch):
 def test_two_damaged_readings_far_apart_are_no_contact(watch):
     readings = [reading(200, effort=9.0), reading(400, effort=9.0)]
     assert not any(looks(watch, command(0.2), readings))
+
+
+@pytest.mark.parametrize('damaged', range(3))
+def test_one_damaged_reading_is_not_where_the_arm_is(watch, damaged):
+    """The arm is led to where it is: of the last three readings one may lie."""
+    far = np.full(7, 2.0)
+    readings = [reading(20 * k, effort=9.0, position=far if k == 6 - damaged else None)
+                for k in range(1, 7)]
+    found = looks(watch, command(0.2), readings)[-1]
+    assert found.position.tolist() == [0.0] * 7 and 'got 0.20 rad behind' in found.text
 
 
 def test_a_reading_that_is_seen_again_does_not_count_again(watch):
@@ -127,6 +138,35 @@ def test_a_blocked_arm_gives_way_to_where_it_was_measured_and_waits(rig, move, m
     assert r.tick()[0].cause is Cause.TRACKING
     reply, _ = r.bridge.resume(r.now)
     assert reply.accepted and not r.bridge.contact
+
+
+def led(r, move, monkeypatch):
+    """Push until contact, whose last reading is damaged; return the furthest command after."""
+    r.run_up()
+    blocked(r, monkeypatch)
+    honest = r.arm.feedback
+
+    def feedback():
+        found, watch = honest(), r.bridge._contacts
+        if watch._readings[0] < LEAST_READINGS or found.mono_ns - watch._since_ns[0] < 100 * MS:
+            return found
+        return replace(found, position=found.position + 1.8 * (np.arange(7) == 0))
+
+    monkeypatch.setattr(r.arm, 'feedback', feedback)
+    r.offer(r.chunk(to=move(1.0), rows=100))
+    before = 0.0
+    while not r.bridge.contact:
+        before = r.tick(1)[0].command[0]
+    return max(t.command[0] for t in r.tick(20)) - before
+
+
+def test_a_damaged_reading_does_not_lead_the_arm_into_what_blocks_it(rig, move, monkeypatch):
+    assert led(rig(max_age_ns=3000 * MS), move, monkeypatch) < 0.05
+
+
+def test_a_damaged_reading_does_not_lead_the_arm_can_fail(rig, move, monkeypatch):
+    monkeypatch.setattr(contact, 'middle', lambda positions: positions[-1])
+    assert led(rig(max_age_ns=3000 * MS), move, monkeypatch) > 0.1
 
 
 def test_giving_way_keeps_the_limits(rig, move, monkeypatch):
