@@ -112,6 +112,12 @@ class StateMachine:
         return self._since_ns
 
     @property
+    def reason(self) -> str:
+        """Return why the state is what it is, '' if nobody said."""
+        with self._lock:
+            return self._history[-1].reason if self._history else ''
+
+    @property
     def history(self) -> tuple[Transition, ...]:
         """Return the recent transitions, oldest first; a copy."""
         with self._lock:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from reflex_ros.arm.checks import rate_warnings
 from reflex_ros.arm.faults import explain
 from reflex_ros.core.clock import MS
-from reflex_ros.core.types import Verdict
+from reflex_ros.core.types import ArmState, Verdict
 from reflex_ros.ros.diagnostics import Diagnosis, Level
 from reflex_ros.stages.accounts import advise
 from reflex_ros.stages.build import channels_from
@@ -77,19 +77,31 @@ def tick_diagnosis(tick: ControlTick | None, now_ns: int) -> Diagnosis:
 
 
 def arm_diagnosis(arm: Arm, bridge: Bridge | None) -> Diagnosis:
-    """Return the state of the arm, its faults with what to do, and what its check found."""
+    """Return the state of the arm, its faults with what to do, and what its check found.
+
+    A fault is latched: it is told until the arm is recovered, also if its cause is gone.
+    """
     if bridge is None:
         return Diagnosis(Level.STALE, 'not configured')
     faults, report = arm.faults(), bridge.report
     notes = [bridge.contact, bridge.overload(), *(report.warnings if report else ())]
     warnings = [note for note in notes if note]
-    level = Level.ERROR if faults else Level.WARN if warnings else Level.OK
-    words = [*map(explain, faults)] or warnings
+    is_faulted = bridge.states.state is ArmState.FAULTED
+    level = Level.ERROR if faults or is_faulted else Level.WARN if warnings else Level.OK
+    words = [*map(explain, faults)] or (_latched(bridge.states.reason) if is_faulted else warnings)
     return Diagnosis(
         level, ' '.join([bridge.states.state.value + (':' if words else ''), *words]),
         {'firmware': report.firmware if report else '', 'is_shadow': arm.stats().is_shadow,
          'latency_ms': bridge.latency.value_ns / 1e6, 'delta_ms': bridge.delta.value_ns / 1e6},
     )
+
+
+def _latched(reason: str) -> list[str]:
+    """Return why an arm is at fault whose fault is in force no more."""
+    codes = reason.split(', ')
+    told = [explain(code) for code in codes]
+    return ['It was', *(told if told != codes else [reason or 'a fault.']),
+            'It is over; recover goes on from here.']
 
 
 def bus_diagnosis(stats: BusStats) -> Diagnosis:

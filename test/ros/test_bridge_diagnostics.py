@@ -36,11 +36,12 @@ def tick(verdict=Verdict.FRESH, cause=Cause.NONE, due_ms=1000):
         command=NOTHING, measured=NOTHING)
 
 
-def parts(*, faults=(), warnings=(), contact='', load='', state=ArmState.TRACKING):
+def parts(*, faults=(), warnings=(), contact='', load='', state=ArmState.TRACKING, reason=''):
     report = ArmReport('S-V1.8-9', NOTHING, piper_limits(), 0.07, 1, 0, (), warnings=warnings)
     delay = SimpleNamespace(value_ns=50 * MS)
     bridge = SimpleNamespace(report=report, contact=contact, latency=delay, delta=delay,
-                             states=SimpleNamespace(state=state), overload=lambda: load)
+                             states=SimpleNamespace(state=state, reason=reason),
+                             overload=lambda: load)
     arm = SimpleNamespace(faults=lambda: faults, stats=BusStats)
     return arm_diagnosis(arm, bridge)
 
@@ -61,6 +62,17 @@ def test_a_fault_comes_with_what_to_do():
     assert found.level is Level.ERROR
     assert 'Emergency stop is latched. Remove the cause' in found.message
     assert 'joint2_stall: Motor stalled.' in found.message
+
+
+@pytest.mark.parametrize(('reason', 'words'), [
+    ('feedback_lost, joint2_stall', ('No joint feedback for 100 ms', 'joint2_stall: Motor')),
+    ('Command joint1: got 3.0, expected 2.0 (rad).', ('got 3.0, expected 2.0 (rad).',)),
+    ('', ('a fault',))])
+def test_a_latched_fault_is_told_until_the_arm_is_recovered(reason, words):
+    """Its cause may be gone: the arm is at fault and says why all the same."""
+    found = parts(state=ArmState.FAULTED, reason=reason, warnings=('Firmware is old.',))
+    assert found.level is Level.ERROR and found.message.startswith('faulted: ')
+    assert all(part in found.message for part in (*words, 'recover'))
 
 
 def test_contact_and_the_warnings_of_the_check_reach_the_operator():
