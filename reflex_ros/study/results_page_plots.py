@@ -11,6 +11,8 @@ Estimate = tuple[float, float, float]
 COLORS = MappingProxyType({'sync': '#E69F00', 'async_naive': '#0072B2', 'reflex': '#009E73'})
 INK, GRID, PAPER = '#222222', '#DDDDDD', '#FFFFFF'
 NAME_PX, PANEL_PX, GAP_PX, ROW_PX, TOP_PX = 300, 250, 40, 22, 34
+LETTER_PX = 7
+"""More than a letter of a name takes on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,12 @@ def dots(title: str, panels: Sequence[str], points: Sequence[Point]) -> str:
         points: Rows, top first.
     """
     height = TOP_PX + ROW_PX * len(points) + 24
-    width = NAME_PX + (PANEL_PX + GAP_PX) * len(panels)
-    parts = [_text(NAME_PX - 10, _row_y(i), point.name, anchor='end')
+    names_px = max([NAME_PX, *(20 + LETTER_PX * len(point.name) for point in points)])
+    width = names_px + (PANEL_PX + GAP_PX) * len(panels)
+    parts = [_text(names_px - 10, _row_y(i), point.name, anchor='end')
              for i, point in enumerate(points)]
     for number, name in enumerate(panels):
-        parts += _panel(NAME_PX + number * (PANEL_PX + GAP_PX), name,
+        parts += _panel(names_px + number * (PANEL_PX + GAP_PX), name,
                         [(point.mode, point.values[number]) for point in points], height)
     return _svg(title, width, height, parts)
 

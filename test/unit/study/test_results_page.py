@@ -14,7 +14,7 @@ from reflex_ros.core.stats import wilson
 from reflex_ros.study import results_page, wall_report
 from reflex_ros.study.experiment_lines import read_lines
 from reflex_ros.study.results_page import Found, build, load, order, verdict
-from reflex_ros.study.results_page_plots import nice_top
+from reflex_ros.study.results_page_plots import Point, dots, nice_top
 from reflex_ros.study.results_page_render import (
     Heading,
     Picture,
@@ -508,6 +508,14 @@ def test_text_of_a_page_cannot_become_markup():
 def test_an_axis_ends_at_a_round_number_that_holds_everything(value, top):
     assert nice_top([value]) >= value
     assert value == 0.0 or nice_top([value]) == pytest.approx(top)
+
+
+@pytest.mark.parametrize('letters', [4, 44, 60])
+def test_a_plot_has_room_for_its_longest_name(letters):
+    svg = dots('t', ['success, %'], [Point('x' * letters, 'sync', ((50.0, 40.0, 60.0),))])
+    ends_px = float(re.search(r'<text x="([\d.]+)" [^>]*>x', svg)[1])
+    assert ends_px >= 6.9 * letters
+    assert float(re.search(r'width="(\d+)"', svg)[1]) > ends_px + 250
 
 
 def test_make_results_writes_what_changed_and_nothing_twice(empty, monkeypatch, capsys):
