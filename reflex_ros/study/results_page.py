@@ -54,7 +54,8 @@ from reflex_ros.study.results_page_words import (
     TITLE,
 )
 
-ORDER = ('jump100', 'table1', 'table2', 'table9', 'figure8', 'figure9', 'figure10')
+ORDER = ('jump100', 'table1', 'table2', 'table2_multi', 'table9', 'figure8', 'figure9',
+         'figure10')
 FILES, STORED = 'config/experiments', 'results/experiments'
 FIGURE_WORDS = MappingProxyType({
     'success': ('success', True), 'reaction_ms': ('reaction', False),
