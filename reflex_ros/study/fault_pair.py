@@ -86,7 +86,7 @@ class PairRig(FaultRig):
         received = self.buses['right'].received
         before = len(received.times_ns)
         super().recover(arm_supported=arm_supported)
-        if begins:
+        if begins and self.replies[-1].accepted:
             received.restarts += [before, len(received.times_ns)]
 
     def judge(self, from_s: float) -> Judgement:

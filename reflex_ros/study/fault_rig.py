@@ -271,11 +271,11 @@ class FaultRig(Records):
 
     def recover(self, *, arm_supported: bool = False) -> None:
         """Let the operator recover; blocks in virtual time while the ticks go on."""
-        # an arm without a fault goes on: its stream does not begin anew
+        # an arm without a fault goes on, and so does one that is refused: no stream begins anew
         begins = self.run.bridge.states.state is ArmState.FAULTED
         before = len(self.bus.received.times_ns)
         self.replies.append(self.run.bridge.recover(arm_supported=arm_supported))
-        if begins:
+        if begins and self.replies[-1].accepted:
             self._restarts += [before, len(self.bus.received.times_ns)]
 
     # ---- the run -----------------------------------------------------------------------------
