@@ -7,9 +7,10 @@ new), the bridge needs time to send, and the simulator's thread reads late. Thei
 to move only within that lateness: 20 ms may be read as 12 ms, and a difference over it, taken
 three times for the jerk, would be noise. Therefore:
 
-* The grid of 20 ms is found from the arrivals alone: the part of the period in which nothing ever
-  arrives is the end of it. The rest is the spread of the lateness; it is measured and stated, and
-  above ``MAX_SPREAD`` of a period a run proves nothing and is a violation.
+* The grid of 20 ms is found from the arrivals alone: a part of the period in which nothing ever
+  arrives is the end of it, the one after which most arrive. The rest is the spread of the
+  lateness; it is measured and stated, and above ``MAX_SPREAD`` of a period a run proves nothing
+  and is a violation.
 * Each arrival belongs to one period of the grid. Two in one period are a violation: a command too
   early, or a burst that catches up.
 * With the periods known, range, velocity, acceleration, jerk and jumps are judged as on the
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 MAX_SPREAD = 0.75
 """Largest spread of the lateness, in periods: half for a late tick, a quarter for sending and
 reading."""
+ON_TIME = 0.25
+"""Share of a period after its begin in which a tick on time arrives."""
 WINDOW = 10
 HALF_WINDOW = 5
 HOLD_PERCENT = 10
@@ -169,13 +172,19 @@ def parts_of(records: Iterable[TapRecord]) -> list[Part]:
 
 
 def grid(times_s: FloatArray, period_s: float) -> tuple[npt.NDArray[np.intp], float]:
-    """Return in which period each arrival lies, counted from the first, and the spread in s."""
+    """Return in which period each arrival lies, counted from the first, and the spread in s.
+
+    Of the pauses that leave no more than ``MAX_SPREAD`` of the period, the one after which the
+    most arrivals follow is the end of it: most ticks are on time, and a single one that is late by
+    more than half a period is no early one of the next.
+    """
     phases = np.sort(times_s % period_s)
-    gaps = np.diff(np.append(phases, phases[0] + period_s))
-    widest = int(np.argmax(gaps))
-    begin = phases[(widest + 1) % len(phases)]
-    numbers = np.floor((times_s - begin) / period_s + 1e-6).astype(np.intp)
-    return numbers - numbers[0], float(period_s - gaps[widest])
+    pauses = np.diff(phases, prepend=phases[-1] - period_s)
+    follow = np.searchsorted(np.append(phases, phases + period_s), phases + ON_TIME * period_s)
+    on_time = np.where(pauses >= (1.0 - MAX_SPREAD) * period_s, follow - np.arange(len(phases)), 0)
+    begin = int(np.argmax(on_time if on_time.any() else pauses))
+    numbers = np.floor((times_s - phases[begin]) / period_s + 1e-6).astype(np.intp)
+    return numbers - numbers[0], float(period_s - pauses[begin])
 
 
 def judge_arrivals(parts: Sequence[Part], poses: FloatArray, *, limits: JointLimits,

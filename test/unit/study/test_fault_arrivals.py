@@ -85,6 +85,16 @@ def test_the_grid_is_found_from_the_arrivals_alone():
         assert np.array_equal(found, numbers) and 0.012 < spread_s < 0.014
 
 
+@pytest.mark.parametrize('late_s', [0.0094, 0.0105, 0.0116, 0.0135])
+def test_a_single_command_that_is_late_by_more_than_half_a_period_passes(late_s):
+    """The next comes soon after it, in its own period: it is late and not a burst."""
+    rows = swing()
+    times_s = BEGIN_S + PERIOD_S * np.arange(len(rows)) + lateness(len(rows), 0.002)
+    times_s[100] = BEGIN_S + PERIOD_S * 100 + late_s
+    found = judged(rows, times_s)
+    assert found.violations == () and late_s - 0.001 < found.spread_s <= late_s
+
+
 def test_a_tick_without_a_command_interrupts_the_stream_and_not_its_motion():
     rows, ticks = swing(), np.arange(200)
     times_s = BEGIN_S + PERIOD_S * (ticks + (ticks >= 60)) + lateness(200)
@@ -162,6 +172,14 @@ def test_one_command_too_early_is_found_can_fail():
     times_s[100] = times_s[99] + 0.004
     found = text(rows, times_s)
     assert 'a second command in one period' in found
+
+
+@pytest.mark.parametrize('early_s', [0.0065, 0.0085, 0.0105])
+def test_one_command_early_by_half_a_period_is_no_late_one_can_fail(early_s):
+    rows = swing()
+    times_s = BEGIN_S + PERIOD_S * np.arange(len(rows)) + lateness(len(rows), 0.002)
+    times_s[100] = BEGIN_S + PERIOD_S * 100 - early_s
+    assert 'a second command in one period' in text(rows, times_s)
 
 
 def test_commands_at_any_time_prove_nothing_can_fail():
