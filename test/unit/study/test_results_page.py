@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,7 @@ from reflex_ros.core.stats import wilson
 from reflex_ros.study import results_page, wall_report
 from reflex_ros.study.experiment_lines import read_lines
 from reflex_ros.study.results_page import Found, build, load, order, verdict
-from reflex_ros.study.results_page_plots import Point, dots, nice_top
-from reflex_ros.study.results_page_render import (
-    Heading,
-    Picture,
-    Table,
-    Text,
-    to_html,
-    to_markdown,
-)
+from reflex_ros.study.results_page_render import to_markdown
 from reflex_ros.study.wall_bench import summary_of
 from reflex_ros.study.wall_clock import load_cells
 
@@ -468,54 +459,6 @@ def test_the_page_says_which_cells_do_not_agree_and_in_what(wall):
     assert '0 of 1 cells agree. **Not so**: *oracle, sync, 0 ms* (success and' in section
     assert '**no**: success and reaction' in section and '-1.05' in section
     assert '**not in every cell**' in claim and 'at most 1.05 ticks apart' in claim
-
-
-# ---- form --------------------------------------------------------------------------------------
-
-
-class Loads(HTMLParser):
-    """Collects what a page would fetch and counts its pictures."""
-
-    def __init__(self):
-        super().__init__()
-        self.fetched, self.plots = [], 0
-
-    def handle_starttag(self, tag, attrs):
-        self.plots += tag == 'svg'
-        self.fetched += [value for name, value in attrs if name in ('src', 'srcset')]
-        if tag in ('script', 'link', 'iframe', 'object'):
-            self.fetched.append(tag)
-
-
-def test_the_html_page_has_the_plots_inside_and_loads_nothing():
-    files = build(ROOT)
-    loads = Loads()
-    loads.feed(files[ROOT / 'docs' / 'results.html'])
-    pictures = [path for path in files if path.suffix == '.svg']
-    assert loads.fetched == [] and loads.plots == len(pictures) > 0
-
-
-def test_text_of_a_page_cannot_become_markup():
-    blocks = [Heading(1, '<b>'), Text('a < b `<i>` **c** [d](e.md)'),
-              Table(('<td>',), [['<script>']]), Picture('x.svg', 'x', '<svg></svg>')]
-    text = to_html('<title>', blocks)
-    assert '<script>' not in text and '&lt;script&gt;' in text and '<code>&lt;i&gt;</code>' in text
-    assert '<b>c</b>' in text and '<a href="e.md">d</a>' in text
-
-
-@pytest.mark.parametrize(('value', 'top'), [(0.0, 1e-9), (0.3, 0.4), (7.0, 8.0), (100.0, 100.0),
-                                            (101.0, 200.0)])
-def test_an_axis_ends_at_a_round_number_that_holds_everything(value, top):
-    assert nice_top([value]) >= value
-    assert value == 0.0 or nice_top([value]) == pytest.approx(top)
-
-
-@pytest.mark.parametrize('letters', [4, 44, 60])
-def test_a_plot_has_room_for_its_longest_name(letters):
-    svg = dots('t', ['success, %'], [Point('x' * letters, 'sync', ((50.0, 40.0, 60.0),))])
-    ends_px = float(re.search(r'<text x="([\d.]+)" [^>]*>x', svg)[1])
-    assert ends_px >= 6.9 * letters
-    assert float(re.search(r'width="(\d+)"', svg)[1]) > ends_px + 250
 
 
 def test_make_results_writes_what_changed_and_nothing_twice(empty, monkeypatch, capsys):
