@@ -38,22 +38,27 @@ def dots(title: str, panels: Sequence[str], points: Sequence[Point]) -> str:
     parts = [_text(names_px - 10, _row_y(i), point.name, anchor='end')
              for i, point in enumerate(points)]
     for number, name in enumerate(panels):
-        parts += _panel(names_px + number * (PANEL_PX + GAP_PX), name,
-                        [(point.mode, point.values[number]) for point in points], height)
+        values = [(point.mode, point.values[number] or _absent(point)) for point in points]
+        parts += _panel(names_px + number * (PANEL_PX + GAP_PX), name, values, height)
     return _svg(title, width, height, parts)
 
 
-def _panel(left: int, name: str, values: Sequence[tuple[str, Estimate | None]],
+def _absent(point: Point) -> str:
+    """Return what stands where a figure is missing: its cell has none, or was not run."""
+    return 'none' if any(value is not None for value in point.values) else 'not run'
+
+
+def _panel(left: int, name: str, values: Sequence[tuple[str, Estimate | str]],
            height: int) -> list[str]:
-    top = nice_top([value[2] for _, value in values if value is not None])
+    top = nice_top([value[2] for _, value in values if not isinstance(value, str)])
     parts = [_text(left, 14, name, weight='bold')]
     for i in range(5):
         x = left + PANEL_PX * i / 4
         parts.append(f'<path d="M{x:.1f} {TOP_PX - 8}V{height - 22}" stroke="{GRID}"/>')
         parts.append(_text(x, height - 12, f'{top * i / 4:g}', anchor='middle'))
     for i, (mode, value) in enumerate(values):
-        if value is None:
-            parts.append(_text(left + 4, _row_y(i), 'not run', fill='#777777'))
+        if isinstance(value, str):
+            parts.append(_text(left + 4, _row_y(i), value, fill='#777777'))
             continue
         middle, low, high = (left + PANEL_PX * min(part / top, 1.0) for part in value)
         color, y = COLORS.get(mode, INK), _row_y(i)

@@ -58,3 +58,14 @@ def test_a_plot_has_room_for_its_longest_name(letters):
     ends_px = float(re.search(r'<text x="([\d.]+)" [^>]*>x', svg)[1])
     assert ends_px >= 6.9 * letters
     assert float(re.search(r'width="(\d+)"', svg)[1]) > ends_px + 250
+
+
+def test_a_cell_that_ran_and_lacks_a_figure_is_not_called_not_run():
+    ran = Point('drawer', 'reflex', ((90.0, 80.0, 95.0), None))
+    assert '>none<' in dots('t', ['success', 'reaction'], [ran])
+    assert '>not run<' not in dots('t', ['success', 'reaction'], [ran])
+
+
+def test_a_cell_that_was_not_run_says_so_can_fail():
+    missing = Point('drawer', 'reflex', (None, None))
+    assert dots('t', ['success', 'reaction'], [missing]).count('>not run<') == 2
