@@ -29,7 +29,7 @@ class Revision:
 
 def write_result(folder: Path, bench: str, *, config: Mapping[str, Any], summary: Any, unit: str,
                  n: int, revision: Revision, tag: str = 'simulated', warmup: int = 0,
-                 samples: Sequence[float] = (), gpu: str | None = None) -> Path:
+                 samples: Sequence[Any] = (), gpu: str | None = None) -> Path:
     """Write ``<utc>-<sha7>.json`` and return its path.
 
     Args:
@@ -40,7 +40,7 @@ def write_result(folder: Path, bench: str, *, config: Mapping[str, Any], summary
         unit: Unit of the main figure. ``n``: its sample count. ``warmup``: samples left out.
         revision: Of ``read_revision``, read before the work: the sources may change under it.
         tag: ``measured``, ``simulated`` or ``paper``.
-        samples: Raw samples where they are few.
+        samples: Raw samples where they are few, or a mapping for each episode.
         gpu: Name of the GPU that was measured, None for none.
     """
     sha, is_dirty = revision.sha, revision.is_dirty
