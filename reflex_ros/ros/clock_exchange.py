@@ -1,10 +1,10 @@
 """Two machines tell each other their time, over the middleware that carries everything else.
 
 The bridge asks twenty times a second, but only while somebody listens or encoder and policy are
-known to live there; the supervisor of encoder and policy on another machine answers. It is a
-process of its own, so it answers when they are dead, and is silent when the link is: that tells
-the two apart. Best effort, as images travel: a lost answer is not sent again, so what the link
-loses can be counted.
+known to live there, else it looks for a listener twice a second. The supervisor of encoder and
+policy on another machine answers. It is a process of its own, so it answers when they are dead,
+and is silent when the link is: that tells the two apart. Best effort, as images travel: a lost
+answer is not sent again, so what the link loses can be counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reflex_ros.core.clock import MS, S
 from reflex_ros.core.exchange import LOSSY, PERIOD_NS, Ahead, Exchange
 from reflex_ros.ros.convert import time_from_msg, time_to_msg
 from reflex_ros.ros.diagnostics import Diagnosis, Level
-from reflex_ros.ros.publish import Publisher
+from reflex_ros.ros.publish import QUIET, Publisher
 from reflex_ros.ros.qos import topic
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from reflex_ros.core.clock import Clock, Instant
     from reflex_ros.ros.lifecycle import ReflexNode
 
+IDLE_NS = 500 * MS
+"""Time between two looks whether anybody listens, while nobody does."""
 WARN_NS, ERROR_NS = 5 * MS, 50 * MS
 """A quarter of a control period, and two and a half of them."""
 _SET = 'set both clocks by one source, e.g. chrony on both machines (docs/offboard.md)'
@@ -66,10 +68,11 @@ class ClockAsker:
         self._node, self._tell, self._is_needed = node, tell, False
         self._exchange = Exchange()
         request = topic('clock_request')
-        self._requests = node.create_publisher(request.message, request.name, request.qos)
+        self._requests = node.create_publisher(
+            request.message, request.name, request.qos, event_callbacks=QUIET)
         self._writer = Publisher(self._requests)
         node.listen(topic('clock_answer'), self._take)
-        node.create_timer(PERIOD_NS / S, self._ask)
+        self._timer = node.create_timer(PERIOD_NS / S, self._ask)
 
     def diagnose(self) -> Diagnosis:
         """Return how well the clocks agree and whether the link answers."""
@@ -80,7 +83,11 @@ class ClockAsker:
         now = self._node.steady.now()
         was_known = self._exchange.facts is not None
         has_listener = self._requests.get_subscription_count() > 0
-        if not self._exchange.may_ask(has_listener=has_listener, is_needed=self._is_needed):
+        may_ask = self._exchange.may_ask(has_listener=has_listener, is_needed=self._is_needed)
+        period_ns = PERIOD_NS if may_ask else IDLE_NS
+        if self._timer.timer_period_ns != period_ns:
+            self._timer.timer_period_ns = period_ns
+        if not may_ask:
             if was_known:
                 self._say(now)
             return

@@ -9,7 +9,7 @@ from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
-from reflex_ros.ros.publish import Publisher
+from reflex_ros.ros.publish import QUIET, Publisher
 from reflex_ros.ros.qos import topic
 
 
@@ -57,7 +57,8 @@ class Diagnostics:
         self._hardware_id = hardware_id
         self._sources = dict(sources)
         entry = topic('/diagnostics')
-        self._publisher = node.create_publisher(entry.message, entry.name, entry.qos)
+        self._publisher = node.create_publisher(
+            entry.message, entry.name, entry.qos, event_callbacks=QUIET)
         self._writer = Publisher(self._publisher)
         self._outbox = getattr(node, 'aside', None)
         self._timer = node.create_timer(1.0, self.publish)

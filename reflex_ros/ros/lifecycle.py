@@ -14,7 +14,6 @@ from typing import Any
 from rcl_interfaces.msg import Log
 from rclpy._rclpy_pybind11 import InvalidHandle, RCLError
 from rclpy.duration import Duration
-from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message
@@ -26,7 +25,7 @@ from reflex_ros.ros.clock import RosClock
 from reflex_ros.ros.convert import MessageError
 from reflex_ros.ros.log import NodeLog
 from reflex_ros.ros.params import read_params
-from reflex_ros.ros.publish import CLOSE_WAIT_S, Outbox, Publisher, rcl
+from reflex_ros.ros.publish import CLOSE_WAIT_S, QUIET, Outbox, Publisher, rcl
 from reflex_ros.ros.qos import Topic, is_image
 from reflex_ros.ros.spin import Stop
 
@@ -34,9 +33,6 @@ ENTITIES = ('publisher', 'subscription', 'service', 'client', 'timer')
 """What a node may make in ``configure``; ``cleanup`` need not destroy them."""
 EXIT_BUG = 1
 """Exit code of an error that nobody raised on purpose."""
-QUIET = PublisherEventCallbacks(use_default_callbacks=False)
-"""No events: each would be one more thing to wait for at every turn of the executor; a reader
-whose quality of service does not fit says so itself."""
 ROSOUT = QoSProfile(depth=1000, durability=DurabilityPolicy.TRANSIENT_LOCAL,
                     lifespan=Duration(seconds=10))
 """What rcl gives ``/rosout``."""

@@ -19,9 +19,13 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from rclpy._rclpy_pybind11 import RCLError
+from rclpy.event_handler import PublisherEventCallbacks
 
 CAPACITY = 4096
 """Messages that wait at most; the bridge fills that in some twenty seconds."""
+QUIET = PublisherEventCallbacks(use_default_callbacks=False)
+"""No events: each would be one more thing to wait for at every turn of the executor; a reader
+whose quality of service does not fit says so itself."""
 CLOSE_WAIT_S = 2.0
 """Longest wait for the last messages at the end."""
 _END = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -16,13 +17,17 @@ from typing import Any
 import rclpy
 from rclpy._rclpy_pybind11 import RCLError
 from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
+from rclpy.guard_condition import GuardCondition
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
 from reflex_ros.core.errors import EXIT_DONE, ReflexError
 
-_POLL_S = 0.1
-"""Longest wait between a signal and the end of spinning."""
+POLL_S = 1.0
+"""Longest wait of the executor: so late it would notice a request whose wake-up was lost."""
+_LAST_S = 0.1
+"""Longest wait for a last callback."""
+_WAKE_BYTES = 64
 
 
 class Stop:
@@ -31,6 +36,8 @@ class Stop:
     def __init__(self) -> None:
         self._event = threading.Event()
         self._exit_code = EXIT_DONE
+        self._wake: Callable[[], None] | None = None
+        self._waiter = 0
 
     @property
     def is_set(self) -> bool:
@@ -47,6 +54,18 @@ class Stop:
         if not self._event.is_set():
             self._exit_code = exit_code
             self._event.set()
+        wake = self._wake
+        if wake is not None and threading.get_ident() != self._waiter:
+            wake()
+
+    @contextmanager
+    def waking(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Call ``wake`` at every request of another thread while the block runs."""
+        self._wake, self._waiter = wake, threading.get_ident()
+        try:
+            yield
+        finally:
+            self._wake = None
 
 
 def run_node(
@@ -111,6 +130,61 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
 
 
 @contextmanager
+def woken_by_signals(wake: Callable[[], None]) -> Iterator[None]:
+    """Call ``wake`` on a thread of its own at every signal while the block runs.
+
+    Python runs the handler of a signal on the main thread, once that is back from what it waits
+    for in C; the interpreter tells of the signal at once through a file. Main thread only.
+    """
+    told, tells = socket.socketpair()
+    tells.setblocking(False)
+
+    def listen() -> None:
+        while told.recv(_WAKE_BYTES):
+            wake()
+
+    thread = threading.Thread(target=listen, name='signals', daemon=True)
+    thread.start()
+    before = signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        tells.close()
+        thread.join()
+        told.close()
+
+
+class LoneExecutor(SingleThreadedExecutor):  # type: ignore[misc]
+    """Runs callbacks on the thread that made it, and is woken by none of its own.
+
+    rclpy wakes its executor twice for every callback, so that another thread may look again at
+    what is ready; each time it builds its whole wait set for nothing. Whoever runs the callbacks
+    alone looks at everything anyway before it waits again.
+    """
+
+    _guard: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        made, self._guard = self._guard, _ForeignGuard()
+        made.destroy()
+
+
+class _ForeignGuard(GuardCondition):  # type: ignore[misc]
+    """Wakes the thread that made it, for every other thread."""
+
+    def __init__(self) -> None:
+        super().__init__(callback=None, callback_group=None)
+        self._maker = threading.get_ident()
+
+    def trigger(self) -> None:
+        """Wake the maker, unless it is the caller and hence awake."""
+        if threading.get_ident() != self._maker:
+            super().trigger()
+
+
+@contextmanager
 def command_node(name: str, *, namespace: str = '') -> Iterator[Any]:
     """Give a command line a node that takes no ROS arguments, and clean up after it.
 
@@ -136,19 +210,24 @@ def _start_ros(args: Sequence[str] | None) -> None:
 
 
 def _spin(make: Callable[[Stop], Any], stop: Stop, threads: int) -> None:
-    executor = MultiThreadedExecutor(threads) if threads > 1 else SingleThreadedExecutor()
+    executor = MultiThreadedExecutor(threads) if threads > 1 else LoneExecutor()
     made = make(stop)
     nodes = list(made) if isinstance(made, Sequence) else [made]
     for node in nodes:
         executor.add_node(node)
+
+    def wake() -> None:
+        executor.create_task(_nothing)  # woken for less it would go on to wait
+
     try:
-        while not stop.is_set and rclpy.ok():
-            try:
-                executor.spin_once(timeout_sec=_POLL_S)
-            except (RCLError, UnicodeDecodeError) as error:  # e.g. a text that is no UTF-8
-                nodes[0].get_logger().error(f'refused: {error}')
+        with stop.waking(wake), woken_by_signals(wake):
+            while not stop.is_set and rclpy.ok():
+                try:
+                    executor.spin_once(timeout_sec=POLL_S)
+                except (RCLError, UnicodeDecodeError) as error:  # e.g. a text that is no UTF-8
+                    nodes[0].get_logger().error(f'refused: {error}')
         # The answer of a service call that asked for the end has to leave first.
-        executor.spin_once(timeout_sec=_POLL_S)
+        executor.spin_once(timeout_sec=_LAST_S)
     finally:
         for node in nodes:
             if hasattr(node, 'stop'):
@@ -157,3 +236,7 @@ def _spin(make: Callable[[Stop], Any], stop: Stop, threads: int) -> None:
         with suppress(KeyboardInterrupt):
             for node in reversed(nodes):
                 node.destroy_node()
+
+
+def _nothing() -> None:
+    pass

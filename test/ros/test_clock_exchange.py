@@ -62,11 +62,12 @@ def asker_whose_answerer_left(*, is_needed):
     from reflex_ros.ros.clock_exchange import ClockAsker, time_to_msg
 
     clock, sent, heard, calls = ManualClock(NOW), [], [], {}
+    timer = SimpleNamespace(timer_period_ns=50 * MS)
     listeners = SimpleNamespace(msg_type=TimeReference, get_subscription_count=lambda: 1)
     node = SimpleNamespace(
-        steady=clock, get_name=lambda: 'bridge', create_publisher=lambda *_: listeners,
+        steady=clock, get_name=lambda: 'bridge', create_publisher=lambda *_, **__: listeners,
         listen=lambda _, take: calls.update(take=take),
-        create_timer=lambda _, ask: calls.update(ask=ask),
+        create_timer=lambda _, ask: calls.update(ask=ask) or timer,
         aside=SimpleNamespace(post=lambda _, msg: sent.append(msg)))
 
     def tell(link, now, ahead_ns):
@@ -82,19 +83,19 @@ def asker_whose_answerer_left(*, is_needed):
     for _ in range(10):
         clock.advance(50 * MS)
         calls['ask']()
-    return asker, heard, len(sent) - 1
+    return asker, heard, len(sent) - 1, timer.timer_period_ns // MS
 
 
 def test_who_left_and_is_not_needed_is_asked_no_more_and_the_bridge_is_told():
-    asker, heard, asked = asker_whose_answerer_left(is_needed=False)
-    assert asked == 0
+    asker, heard, asked, period_ms = asker_whose_answerer_left(is_needed=False)
+    assert (asked, period_ms) == (0, 500)
     assert [link is None for link in heard] == [True, False, True]
     assert asker.diagnose().level.name == 'OK'
 
 
 def test_who_left_but_is_needed_is_asked_on_can_fail():
-    asker, heard, asked = asker_whose_answerer_left(is_needed=True)
-    assert asked == 10
+    asker, heard, asked, period_ms = asker_whose_answerer_left(is_needed=True)
+    assert (asked, period_ms) == (10, 50)
     assert heard[-1].is_silent
     assert asker.diagnose().level.name == 'ERROR'
 
@@ -129,6 +130,35 @@ def test_a_bridge_hears_how_far_the_other_clock_is_ahead(ros, ahead_ms):
         assert abs(found.values['ahead_ms'] - ahead_ms) <= bound_ms + 1.0
         assert heard[-1][1] / MS == pytest.approx(found.values['ahead_ms'])
         assert bound_ms < 5000
+    finally:
+        far.destroy_node()
+        bridge.destroy_node()
+
+
+def test_a_bridge_looks_seldom_while_nobody_listens_and_asks_often_once_somebody_does(ros):
+    import rclpy
+    from rclpy.node import Node
+
+    from reflex_ros.core.clock import SystemClock
+    from reflex_ros.ros.clock_exchange import IDLE_NS, PERIOD_NS, ClockAnswerer, ClockAsker
+    from reflex_ros.ros.lifecycle import ReflexNode
+    from reflex_ros.ros.spin import Stop
+
+    bridge, far = ReflexNode('controller_bridge', Stop()), Node('supervisor')
+    try:
+        ClockAsker(bridge, lambda link, now, ahead_ns: False)
+        timer = next(iter(bridge.timers))
+
+        def comes(period_ns):
+            end = time.monotonic() + 30
+            while timer.timer_period_ns != period_ns and time.monotonic() < end:
+                rclpy.spin_once(bridge, timeout_sec=0.02)
+                rclpy.spin_once(far, timeout_sec=0.02)
+            return timer.timer_period_ns == period_ns
+
+        assert comes(IDLE_NS)
+        ClockAnswerer(far, SystemClock())
+        assert comes(PERIOD_NS)
     finally:
         far.destroy_node()
         bridge.destroy_node()
