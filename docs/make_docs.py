@@ -27,6 +27,7 @@ from reflex_ros.core.params import to_markdown
 from reflex_ros.doctor.registry import CHECKS
 from reflex_ros.report import arm_tables
 from reflex_ros.study import results_page
+from reflex_ros.study.expert_report import expert_lines
 from reflex_ros.study.fault_report import kill_lines, matrix_lines
 from reflex_ros.study.gpu_card import card_lines, detail_lines
 from reflex_ros.study.multi_report import multi_lines
@@ -251,6 +252,7 @@ def small_bench(module: str) -> Draw:
 FIGURES: Mapping[str, tuple[Draw, str]] = {
     'tiny-success': (tiny_success, 'python -m reflex_ros.study.tiny_table'),
     'tiny-multi': (multi_lines, 'python -m reflex_ros.study.multi_table'),
+    'experts': (expert_lines, 'python bench/experts.py'),
     'demo-liveness': (demo_liveness, 'python bench/demo_liveness.py'),
     'norm-stability': (stability_lines, 'python bench/stability.py'),
     'prior-vla-cache': (vla_lines, 'python bench/prior_caches.py'),
