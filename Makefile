@@ -17,6 +17,9 @@ SEED ?=
 VIEW ?=
 PYTEST_ARGS ?=
 GPU_ARGS ?=
+# of the experiments, e.g. EXPERIMENT_ARGS='--seeds 5 --workers 1'; where the small ones go
+EXPERIMENT_ARGS ?=
+SMALL ?= runs/experiments-small
 # tests side by side: one worker for what runs nodes, buses or threads in real time, the others
 # compute and give way (test/conftest.py); what judges a wall clock follows alone
 JOBS ?= 3
@@ -66,11 +69,12 @@ docs: $(BIN)/reflex-ros  ## write the generated documents and figures
 EXPERIMENTS := $(filter-out %/paper.yaml,$(wildcard config/experiments/*.yaml))
 
 experiments: $(BIN)/reflex-ros  ## every experiment of docs/results.md; resumable, about two hours on two idle cores
-	$(BIN)/reflex-ros experiment $(EXPERIMENTS)
+	$(BIN)/reflex-ros experiment $(EXPERIMENTS) $(EXPERIMENT_ARGS)
 	$(MAKE) results
 
-experiments-small: $(BIN)/reflex-ros  ## every mode once, three short episodes
-	$(BIN)/reflex-ros experiment config/experiments/small/small.yaml --out runs/experiments-small
+experiments-small: $(BIN)/reflex-ros  ## every mode once, three short episodes, run anew each time
+	@rm -f $(SMALL)/small/results.jsonl
+	$(BIN)/reflex-ros experiment config/experiments/small/small.yaml --out $(SMALL) $(EXPERIMENT_ARGS)
 
 results: $(BIN)/reflex-ros  ## docs/results.md and docs/results.html from stored lines
 	$(BIN)/python -m reflex_ros.study.results_page

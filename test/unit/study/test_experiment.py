@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reflex_ros.core.errors import ConfigError
 from reflex_ros.study.experiment import FewerFrames, run_experiment, run_job
 from reflex_ros.study.experiment_file import load_experiment
 from reflex_ros.study.experiment_lines import jobs_of, lines_of, read_lines, summarise_lines
 from reflex_ros.study.experiment_table import table
 from reflex_ros.study.results import Revision
 
-SMALL = Path(__file__).parents[3] / 'config' / 'experiments' / 'small' / 'small.yaml'
+ROOT = Path(__file__).parents[3]
+SMALL = ROOT / 'config' / 'experiments' / 'small' / 'small.yaml'
+SEEING = """
+title: A policy with weights, as short as it goes
+stage_times: STAGE_TIMES
+seeds: {first: 5000, count: 1}
+defaults: {task: jump, duration_s: 1.5, delay_ms: 60}
+grid:
+  - {label: '{policy}, {mode}', policy: tiny, mode: [async_naive, reflex]}
+  - {label: '{policy}, {mode}', policy: oracle, mode: reflex}
+"""
 REVISION = Revision('0' * 40, False)
 
 
@@ -23,22 +37,72 @@ def run(folder, **changes):
     return run_experiment(experiment, folder, revision=REVISION, workers=1, **changes)
 
 
+def called(*command):
+    """Run a command in the checkout as a user does; return what it said."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith('MAKE')}
+    done = subprocess.run(command, cwd=ROOT, env=env, text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def make_small(folder, *variables):
+    return called('make', 'experiments-small', f'VENV={sys.prefix}', f'SMALL={folder}',
+                  *variables)
+
+
 @pytest.fixture(scope='module')
 def first(tmp_path_factory):
+    """Return what ``make experiments-small`` leaves, from two processes."""
     folder = tmp_path_factory.mktemp('experiment')
-    run(folder)
-    return folder
+    said = make_small(folder, 'EXPERIMENT_ARGS=--workers 2')
+    assert all(cell.label in said for cell in load_experiment(SMALL).cells)
+    return folder / 'small'
 
 
-def test_the_small_file_gives_the_same_bytes_twice(first, tmp_path):
+def same_bytes(first, second):
+    return all((first / name).read_bytes() == (second / name).read_bytes()
+               for name in ('results.jsonl', 'cells.json'))
+
+
+def test_make_experiments_small_gives_the_same_bytes_as_one_process(first, tmp_path):
     run(tmp_path)
-    for name in ('results.jsonl', 'cells.json'):
-        assert (first / name).read_bytes() == (tmp_path / name).read_bytes()
+    assert same_bytes(first, tmp_path)
 
 
-def test_the_same_bytes_can_fail():
+def test_make_experiments_small_runs_everything_anew(first, tmp_path):
+    kept = tmp_path / 'small'
+    kept.mkdir()
+    lines = read_lines(first / 'results.jsonl')
+    old = [{**line, 'error_mm': [77.7]} for line in lines]
+    (kept / 'results.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in old))
+    make_small(tmp_path)
+    assert same_bytes(first, kept)
+
+
+def test_a_policy_with_weights_gives_the_same_bytes_in_one_and_in_two_processes(tmp_path):
+    file = tmp_path / 'seeing.yaml'
+    file.write_text(SEEING.replace('STAGE_TIMES', str(SMALL.parents[1] / 'stage_times.json')))
+    try:
+        run_experiment(load_experiment(file), tmp_path / 'one', revision=REVISION, workers=1)
+    except ConfigError as error:
+        pytest.skip(f'no off-screen rendering here: {error}')
+    called(f'{sys.prefix}/bin/reflex-ros', 'experiment', file, '--workers', '2',
+           '--out', tmp_path / 'two')
+    assert same_bytes(tmp_path / 'one', tmp_path / 'two' / 'seeing')
+    assert len(read_lines(tmp_path / 'one' / 'results.jsonl')) == 3
+
+
+def test_the_same_bytes_can_fail(first, tmp_path):
     job = jobs_of(load_experiment(SMALL))[-1]
-    assert run_job(job)[0]['error_mm'] != run_job(replace(job, seed=job.seed + 1))[0]['error_mm']
+    other = run_job(replace(job, seed=job.seed + 1))[0]
+    assert run_job(job)[0]['error_mm'] != other['error_mm']
+    for name in ('results.jsonl', 'cells.json'):
+        (tmp_path / name).write_bytes((first / name).read_bytes())
+    assert same_bytes(first, tmp_path)
+    lines = [*read_lines(first / 'results.jsonl')[:-1], {**other, 'seed': job.seed}]
+    (tmp_path / 'results.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+    assert not same_bytes(first, tmp_path)
 
 
 def test_every_due_tick_of_the_small_file_has_a_verdict(first):
