@@ -7,6 +7,7 @@ proves those.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -122,7 +123,7 @@ class DirectArm:
         if not self._is_connected:
             return _no_feedback(len(self._names))
         if self._silent is not None:
-            return self._silent
+            return replace(self._silent, faults=self.faults())
         position, velocity = self._plant.joint_state()
         return ArmFeedback(
             mono_ns=max(1, self._clock.mono_ns()),  # 0 would mean "none yet"
@@ -132,7 +133,7 @@ class DirectArm:
             enabled=(self._is_enabled and not self._is_shadow,) * len(self._names),
             control_mode=self._control_mode,
             arm_status=0,
-            faults=self._faults,
+            faults=self.faults(),
         )
 
     def send(self, position: FloatArray) -> Sent:

@@ -191,9 +191,10 @@ class PiperDriver:
         """Hand one command to the bus; see ``arm.protocol.Arm``."""
         self._own_thread()
         view = self._book.view()
+        measured = view.position
         command = checks.check_command(
             position, self._names, limits=self._limits, last=self._last, max_jump=self._max_jump,
-            measured=view.position)
+            measured=measured)
         refusal = self._refusal(view)
         sent = Sent.nothing(len(command)) if refusal else self._transmit(command)
         if not sent:
@@ -205,7 +206,7 @@ class PiperDriver:
             self._last = command
         elif self._last is not None:  # the next is compared with what left of this one
             self._last = np.where(sent.columns, command, self._last)
-        self._recent.append((self._clock.mono_ns(), command, view.position))
+        self._recent.append((self._clock.mono_ns(), command, measured))
         return sent
 
     def clear_faults(self, *, arm_supported: bool, go_on: Callable[[], None] = always) -> Reply:

@@ -120,7 +120,9 @@ _DRIVER_BITS = (
     'undervoltage', 'motor_hot', 'overcurrent', 'driver_hot', 'collision', 'driver_error', '',
     'stall',
 )
+_DRIVER_FAULTS = sum(1 << bit for bit, name in enumerate(_DRIVER_BITS) if name)
 _GRIPPER_BITS = ('undervoltage', 'motor_hot', 'overcurrent', 'driver_hot', 'sensor', 'error')
+_GRIPPER_FAULTS = sum(1 << bit for bit in range(len(_GRIPPER_BITS)))
 
 
 def explain(code: str) -> str:
@@ -135,7 +137,7 @@ def status_faults(status: wire.Status) -> tuple[str, ...]:
     found = []
     if status.arm_status:
         found.append(_STATUS.get(status.arm_status, 'arm_status_unknown'))
-    for i in range(wire.JOINTS):
+    for i in range(wire.JOINTS) if status.limit_bits or status.comm_bits else ():
         if status.limit_bits >> i & 1:
             found.append(f'joint{i + 1}_angle_limit')
         if status.comm_bits >> i & 1:
@@ -147,7 +149,8 @@ def driver_faults(drivers: Sequence[wire.DriverState | None]) -> tuple[str, ...]
     """Return the faults of the joints' status bits, joint 1 first."""
     return tuple(
         f'joint{number}_{name}'
-        for number, driver in enumerate(drivers, start=1) if driver is not None
+        for number, driver in enumerate(drivers, start=1)
+        if driver is not None and driver.bits & _DRIVER_FAULTS
         for bit, name in enumerate(_DRIVER_BITS) if name and driver.bits >> bit & 1
     )
 
@@ -156,4 +159,4 @@ def gripper_faults(gripper: wire.GripperState) -> tuple[str, ...]:
     """Return the faults of the gripper's status bits."""
     return tuple(
         f'gripper_{name}' for bit, name in enumerate(_GRIPPER_BITS) if gripper.bits >> bit & 1
-    )
+    ) if gripper.bits & _GRIPPER_FAULTS else ()

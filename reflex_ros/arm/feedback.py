@@ -134,7 +134,7 @@ class FeedbackBook:
         self._angle_limits: dict[int, wire.AngleLimit] = {}
         self._acceleration_limits: dict[int, wire.AccelerationLimit] = {}
         self._gripper_range_m: float | None = None
-        self._firmware = bytearray()
+        self._firmware, self._version = bytearray(), ''
         self._foreign_ns = self._foreign_id = self._leader_ns = 0
         self._foreign_frames = self._errors = self._incoherent = 0
         self._seen_ns: dict[int, int] = {}
@@ -179,6 +179,7 @@ class FeedbackBook:
             self._acceleration_limits.clear()
             self._gripper_range_m = None
             self._firmware.clear()
+            self._version = ''
 
     def watch_gripper(self) -> None:
         """Keep from now on what the gripper loses of the power and the zero that it has."""
@@ -214,7 +215,7 @@ class FeedbackBook:
                 angle_limits=dict(self._angle_limits),
                 acceleration_limits=dict(self._acceleration_limits),
                 gripper_range_m=self._gripper_range_m,
-                firmware=wire.firmware_in(bytes(self._firmware)),
+                firmware=self._version,
                 foreign_ns=self._foreign_ns, foreign_id=self._foreign_id,
                 leader_ns=self._leader_ns, frames=sum(self._counts.values()),
                 foreign_frames=self._foreign_frames, decode_errors=self._errors,
@@ -260,6 +261,7 @@ class FeedbackBook:
         elif can_id == wire.FIRMWARE:
             self._firmware += data
             del self._firmware[:-_FIRMWARE_BYTES]
+            self._version = wire.firmware_in(bytes(self._firmware))
 
     def _joint_part(self, part: int, data: bytes, mono_ns: int, stamp_s: float) -> None:
         pair, stamp_s = wire.decode_pair(data), stamp_s or mono_ns * 1e-9

@@ -70,8 +70,8 @@ def _others(view: FeedbackView, now_ns: int) -> list[str]:
 
 
 def _lost_control(view: FeedbackView) -> list[str]:
-    joints = enumerate(view.enabled[:wire.JOINTS], start=1)
-    found = [f'joint{i}_disabled' for i, is_on in joints if not is_on]
+    found = [f'joint{i}_disabled' for i, driver in enumerate(view.drivers, start=1)
+             if driver is None or not driver.bits & wire.ENABLED_BIT]
     if view.gripper_lost & wire.ENABLED_BIT:
         found.append('gripper_disabled')
     if view.gripper_lost & wire.HOMED_BIT:

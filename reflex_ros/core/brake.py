@@ -31,6 +31,8 @@ _TOLERANCE = 1e-12
 _SLACK = 1e-10
 """Room (rad) left for rounding where a stop is checked."""
 _STEPS = 60
+_REL = 1e-9
+"""Relative slack of the pass-through test; a difference of commands is not exact in float64."""
 
 
 def level_off(v: FloatArray, a: FloatArray, step: FloatArray, h: float) -> FloatArray:
@@ -48,6 +50,9 @@ class Axis:
         h: Period, s. The next five as in ``core.limits.JointLimits``, for one joint.
         step: Largest change of the acceleration in one tick.
         cruise: Speed below which braking no longer takes full deceleration.
+        reserve: Time in which a joint that brakes from a speed reaches full deceleration, s.
+        top, push, jump: Speed, acceleration and its change in one tick up to which a setpoint
+            passes: the limits with room for rounding.
     """
 
     h: float
@@ -58,11 +63,19 @@ class Axis:
     jerk: float
     step: float = field(init=False)
     cruise: float = field(init=False)
+    reserve: float = field(init=False)
+    top: float = field(init=False)
+    push: float = field(init=False)
+    jump: float = field(init=False)
 
     def __post_init__(self) -> None:
         step, most = self.h * self.jerk, self.acceleration
         n = floor(most / step)
         object.__setattr__(self, 'step', step)
+        object.__setattr__(self, 'reserve', 2.0 * most / self.jerk + 3.0 * self.h)
+        object.__setattr__(self, 'top', self.velocity * (1.0 + _REL))
+        object.__setattr__(self, 'push', most * (1.0 + _REL) + _REL)
+        object.__setattr__(self, 'jump', step * (1.0 + _REL) + _REL)
         # The speed that levelling off from full deceleration takes away, its own tick included.
         cruise = self.h * ((n + 1) * most - step * n * (n + 1) / 2.0)
         object.__setattr__(self, 'cruise', cruise)
@@ -83,6 +96,53 @@ class Axis:
         below = min(self.lower, previous) - _SLACK
         above = max(self.upper, previous) + _SLACK
         return below <= low and high <= above
+
+
+def may_pass(axis: Axis, state: State, target: tuple[float, float], *, is_limiting: bool) -> bool:
+    """Return whether a setpoint may be sent as it is: within the limits, and to be stopped from.
+
+    Plain numbers, for a control loop asks this of every joint at every tick.
+
+    Args:
+        axis: Limits of the joint.
+        state: State before the tick.
+        target: Position (rad) of the setpoint at the tick and its velocity (rad/s).
+        is_limiting: Whether the joint is behind. It passes again only if it could follow a stream
+            of that velocity from here on; else it would pass one setpoint and overshoot the next.
+    """
+    before, v_before, a_before = state
+    p, speed = target
+    v = (p - before) / axis.h
+    a = (v - v_before) / axis.h
+    passes = (
+        min(axis.lower, before) <= p <= max(axis.upper, before)
+        and abs(v) <= axis.top and abs(a) <= axis.push and abs(a - a_before) <= axis.jump
+    )
+    if not passes or (is_limiting and not _stays(axis, v, a, speed)):
+        return False
+    level = _level(axis, v, a)
+    fastest = max(abs(v), abs(level))
+    if fastest > axis.top:
+        return False
+    reach = fastest * (fastest / (2.0 * axis.acceleration) + axis.reserve)
+    if fastest > 0.0 and (p - reach < axis.lower or p + reach > axis.upper):
+        return axis.can_stop((p, v, a), previous=before)
+    return True
+
+
+def _stays(axis: Axis, v: float, a: float, speed: float) -> bool:
+    """Return whether a stream of constant ``speed`` could be followed from here on."""
+    settle = (speed - v) / axis.h
+    most = min(axis.jump, axis.push)
+    return abs(settle - a) <= axis.jump and abs(settle) <= most
+
+
+def _level(axis: Axis, v: float, a: float) -> float:
+    """Return ``level_off`` of one joint."""
+    size = abs(a)
+    n = floor(size / axis.step)
+    by = axis.h * (n * size - axis.step * n * (n + 1.0) / 2.0)
+    return v + by if a > 0.0 else v - by
 
 
 def _onset(axis: Axis, dv: float) -> float:

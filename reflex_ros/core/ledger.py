@@ -41,6 +41,8 @@ ARM_STATE_CODES = tuple(ArmState)
 
 _PREFIX = struct.Struct('<8sII')
 _CHECK = struct.Struct('<I')
+_HEAD = struct.Struct('<II4B6q')
+"""A record from ``index`` to ``chunk_id``; numbers of 4 bytes follow to its end."""
 
 RecordArray = npt.NDArray[np.void]
 
@@ -171,9 +173,8 @@ class LedgerWriter:
         missing = tick.index - self.next_index
         if missing and not self.gap(self.next_index, missing, Cause.NONE):
             return False
-        record = to_records([tick], joints=len(self.header.joint_names))
         self._was_in_motion = tick.in_motion
-        return self._put(record, tick.index + 1)
+        return self._put(_pack(tick, len(self.header.joint_names)), tick.index + 1)
 
     def gap(self, first_index: int, count: int, cause: Cause) -> bool:
         """Write one record for ``count`` ticks nobody ran; in motion if the last tick was.
@@ -191,7 +192,7 @@ class LedgerWriter:
         record['stamp_ns'] = self.header.start_stamp_ns + due_ns - self.header.start_ns
         record['observation_age_ns'] = record['row'] = -1
         record['tracking_error'] = record['command'] = record['measured'] = np.nan
-        return self._put(record, first_index + count)
+        return self._put(record.tobytes()[_CHECK.size :], first_index + count)
 
     def close(self) -> None:
         """Cut the unused room off and close the file; a second call does nothing."""
@@ -209,12 +210,11 @@ class LedgerWriter:
         """Close it."""
         self.close()
 
-    def _put(self, record: RecordArray, next_index: int) -> bool:
+    def _put(self, body: bytes, next_index: int) -> bool:
         start = HEADER_BYTES + self._records * self._size
         if start + self._size > len(self._map) and not self._grow():
             self.lost += 1
             return False
-        body = record.tobytes()[_CHECK.size :]
         self._map[start : start + self._size] = _CHECK.pack(zlib.crc32(body)) + body
         self._records += 1
         self.next_index = next_index
@@ -299,6 +299,17 @@ def to_records(ticks: Iterable[ControlTick], *, joints: int = len(JOINT_NAMES)) 
         row['command'] = _joints(tick.command, joints)
         row['measured'] = _joints(tick.measured, joints)
     return records
+
+
+def _pack(tick: ControlTick, joints: int) -> bytes:
+    """Return what ``to_records`` makes of a tick, without its CRC, in a third of the time."""
+    head = _HEAD.pack(
+        tick.index, 1, VERDICT_CODES.index(tick.verdict), CAUSE_CODES.index(tick.cause),
+        ARM_STATE_CODES.index(tick.arm_state), _flags(tick), tick.stamp_ns, tick.due_ns,
+        tick.late_ns, tick.observation_age_ns, tick.epoch, tick.chunk_id)
+    rest = np.concatenate(((tick.row, tick.tracking_error), _joints(tick.command, joints),
+                           _joints(tick.measured, joints)), dtype='<f4', casting='same_kind')
+    return head + rest.tobytes()
 
 
 def _flags(tick: ControlTick) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from reflex_ros.core.brake import Axis, brake, catch_up, level_off, stop
+from reflex_ros.core.brake import Axis, State, brake, catch_up, may_pass, stop
 from reflex_ros.core.clock import S
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.interpolate import Setpoint
@@ -22,8 +22,6 @@ from reflex_ros.core.types import JOINT_NAMES, FloatArray
 
 _FIELDS = ('lower', 'upper', 'velocity', 'acceleration', 'jerk')
 _ROUNDED_TICKS = 6
-_REL = 1e-9
-"""Relative slack of the pass-through test; a difference of commands is not exact in float64."""
 
 
 def _label(index: int, size: int) -> str:
@@ -215,11 +213,8 @@ class Limiter:
         self._h = h = period_ns / S
         rows = zip(*(getattr(limits, name).tolist() for name in _FIELDS), strict=True)
         self._axes = [Axis(h, *row) for row in rows]
-        self._jump = limits.jerk * h * (1.0 + _REL) + _REL
-        self._top = limits.velocity * (1.0 + _REL)
+        self._jump = np.array([axis.jump for axis in self._axes])
         self._is_slowed = False
-        self._push = limits.acceleration * (1.0 + _REL) + _REL
-        self._reserve = 2.0 * limits.acceleration / limits.jerk + 3.0 * h
         self.reset(np.clip(np.zeros(len(names)), limits.lower, limits.upper))
 
     def reset(self, position: FloatArray) -> None:
@@ -250,7 +245,6 @@ class Limiter:
         bound = most if velocity is None else np.minimum(most, velocity)
         self._axes = [replace(axis, velocity=v)
                       for axis, v in zip(self._axes, bound.tolist(), strict=True)]
-        self._top = bound * (1.0 + _REL)
 
     def undo(self, joints: npt.NDArray[np.bool_] | None = None) -> None:
         """Take the newest command back: it was not sent. Only one can be taken back.
@@ -270,6 +264,9 @@ class Limiter:
         self._v, self._a = np.where(joints, 0.0, self._v), np.where(joints, 0.0, self._a)
         self._is_limiting = self._is_limiting & ~joints
         self._before = self._state()
+
+    def _states(self) -> list[State]:
+        return [*zip(self._p.tolist(), self._v.tolist(), self._a.tolist(), strict=True)]
 
     def _state(self) -> tuple[FloatArray, FloatArray, FloatArray, npt.NDArray[np.bool_]]:
         return self._p, self._v, self._a, self._is_limiting
@@ -292,8 +289,8 @@ class Limiter:
     @property
     def stop_position(self) -> FloatArray:
         """Return where braking from here would end, ``float64[J]``."""
-        states = zip(self._p.tolist(), self._v.tolist(), self._a.tolist(), strict=True)
-        return np.array([stop(axis, s)[0] for axis, s in zip(self._axes, states, strict=True)])
+        return np.array([
+            stop(axis, s)[0] for axis, s in zip(self._axes, self._states(), strict=True)])
 
     @property
     def is_stopped(self) -> bool:
@@ -308,20 +305,19 @@ class Limiter:
         """
         target = self._checked('setpoint position', setpoint.position)
         speed = self._checked('setpoint velocity', setpoint.velocity)
-        velocity = (target - self._p) / self._h
-        acceleration = (velocity - self._v) / self._h
-        passes = self._passes(target, velocity, acceleration, speed)
+        states, goals = self._states(), [*zip(target.tolist(), speed.tolist(), strict=True)]
+        passes = [may_pass(axis, state, goal, is_limiting=behind) for axis, state, goal, behind in
+                  zip(self._axes, states, goals, self._is_limiting.tolist(), strict=True)]
         self._before = self._state()
-        if passes.all():
-            self._p, self._v, self._a = target.copy(), velocity, acceleration
-            self._is_limiting = np.zeros_like(passes)
-            return Limited(self._p.copy(), speed.copy())
-        position = np.where(passes, target, self._p)
-        for i in np.flatnonzero(~passes).tolist():
-            axis, state = self._axes[i], (self._p.item(i), self._v.item(i), self._a.item(i))
-            position[i] = catch_up(axis, state, (target.item(i), speed.item(i)))
+        if all(passes):
+            self._advance(target.copy())
+            self._is_limiting = np.zeros(len(passes), dtype=bool)
+            return Limited(target.copy(), speed.copy())
+        position = np.array([
+            goal[0] if ok else catch_up(axis, state, goal)
+            for ok, axis, state, goal in zip(passes, self._axes, states, goals, strict=True)])
         self._advance(position)
-        self._is_limiting = ~passes
+        self._is_limiting = ~np.array(passes)
         names = tuple(name for name, ok in zip(self._names, passes, strict=True) if not ok)
         return Limited(position.copy(), np.where(passes, speed, self._v), names)
 
@@ -331,8 +327,8 @@ class Limiter:
         Repeated until ``is_stopped``; every joint that still moves counts as limited.
         """
         self._before = self._state()
-        states = zip(self._p.tolist(), self._v.tolist(), self._a.tolist(), strict=True)
-        position = np.array([brake(axis, s) for axis, s in zip(self._axes, states, strict=True)])
+        position = np.array([
+            brake(axis, s) for axis, s in zip(self._axes, self._states(), strict=True)])
         self._advance(position)
         self._is_limiting = np.ones(len(position), dtype=bool)
         names = tuple(name for name, v in zip(self._names, self._v, strict=True) if v != 0.0)
@@ -359,37 +355,3 @@ class Limiter:
         self._a = (velocity - self._v) / self._h
         self._v = velocity
         self._p = position
-
-    def _passes(
-        self, p: FloatArray, v: FloatArray, a: FloatArray, speed: FloatArray
-    ) -> npt.NDArray[np.bool_]:
-        """Return for each joint whether the setpoint may be sent as it is, ``bool[J]``."""
-        limits = self._limits
-        is_inside = (p >= np.minimum(limits.lower, self._p)) & (
-            p <= np.maximum(limits.upper, self._p)
-        )
-        passes = is_inside & (np.abs(v) <= self._top) & (np.abs(a) <= self._push)
-        passes &= np.abs(a - self._a) <= self._jump
-        if self._is_limiting.any():
-            passes &= ~self._is_limiting | self._stays(v, a, speed)
-        level = level_off(v, a, limits.jerk * self._h, self._h)
-        passes &= np.abs(level) <= self._top
-        fastest = np.maximum(np.abs(v), np.abs(level))
-        reach = fastest * (fastest / (2.0 * limits.acceleration) + self._reserve)
-        near = passes & ((p - reach < limits.lower) | (p + reach > limits.upper)) & (fastest > 0.0)
-        for i in np.flatnonzero(near).tolist():
-            state = (p.item(i), v.item(i), a.item(i))
-            passes[i] = self._axes[i].can_stop(state, previous=self._p.item(i))
-        return passes
-
-    def _stays(self, v: FloatArray, a: FloatArray, speed: FloatArray) -> npt.NDArray[np.bool_]:
-        """Return whether a stream of constant ``speed`` could be followed from here on.
-
-        Without this a joint that catches up would pass one setpoint and overshoot the next.
-        """
-        settle = (speed - v) / self._h
-        return (
-            (np.abs(settle - a) <= self._jump)
-            & (np.abs(settle) <= self._jump)
-            & (np.abs(settle) <= self._push)
-        )

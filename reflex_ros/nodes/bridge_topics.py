@@ -12,7 +12,7 @@ from reflex_ros.ros.qos import topic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reflex_ros.core.clock import Clock
+    from reflex_ros.core.clock import Instant
     from reflex_ros.core.types import ArmFeedback
     from reflex_ros.ros.lifecycle import ReflexNode
     from reflex_ros.stages.base import Output
@@ -52,9 +52,14 @@ class BridgeTopics:
                 self.last_tick = value
 
     def publish_joint_state(self, reading: ArmFeedback | None, names: tuple[str, ...], *,
-                            clock: Clock) -> None:
-        """Publish a reading of the arm under the time at which it was received."""
-        now = clock.now()
+                            now: Instant) -> None:
+        """Publish a reading of the arm under the time at which it was received.
+
+        Args:
+            reading: Nothing is published of None, or of one that says nothing yet.
+            names: Joint names in its order.
+            now: Both times of the same instant.
+        """
         if reading is not None and reading.mono_ns:
             stamp_ns = now.stamp_ns - (now.mono_ns - reading.mono_ns)
             self.outbox.post(self._joint_states, convert.joint_state_to_msg(

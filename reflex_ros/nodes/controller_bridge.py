@@ -116,10 +116,10 @@ class BridgeNode(ReflexNode):
 
     def _tick(self, due_ns: int, index: int) -> None:
         with self._lock:
-            # read behind the lock: who waits for it runs late
-            outputs = self._bridge.step(self.steady.now(), due_ns, index)
+            now = self.steady.now()  # behind the lock: who waits for it runs late
+            outputs = self._bridge.step(now, due_ns, index)
         self._topics.publish(outputs)
-        self._topics.publish_joint_state(self._bridge.reading, self._arm.names, clock=self.steady)
+        self._topics.publish_joint_state(self._bridge.reading, self._arm.names, now=now)
 
     def _tick_failed(self, error: BaseException) -> None:
         self.fail(error if isinstance(error, ReflexError) else ArmError(

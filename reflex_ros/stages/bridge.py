@@ -321,14 +321,14 @@ class Bridge:
         for tick in ticks:
             self._put(tick)
             self._put(self._stalls.add(tick))
-        is_slow = self._readings.is_slow(reading, self._config.settled_velocity)
-        self._ticks.settled(now, is_slow and self.is_at_rest)
+        self._ticks.settled(now, self.is_at_rest and self._readings.is_slow(
+            reading, self._config.settled_velocity))
         self._publish_plan(now, due_ns, reading)
         return self._take()
 
     def _watch_arm(self, reading: ArmFeedback, now: Instant) -> tuple[str, ...]:
         """Enter ``faulted`` on a fault or lost feedback and return the codes in force."""
-        faults = self._arm.faults()
+        faults = reading.faults
         is_running = may_send(self.states.state)
         lost = now.mono_ns - reading.mono_ns > self._config.bounds.feedback_ns
         if is_running and (faults or lost):

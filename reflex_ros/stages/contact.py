@@ -101,7 +101,8 @@ class ContactWatch:
         self._positions.append(reading.position)
         error = np.abs(command - reading.position)
         effort = np.abs(reading.effort)
-        pushes = self._joints & (error > self._bounds.error_rad) & (effort > self._effort)
+        lags = self._joints & (error > self._bounds.error_rad)
+        pushes = lags & (effort > self._effort) if lags.any() else lags
         if not pushes.any():
             self._readings.fill(0)
             return None

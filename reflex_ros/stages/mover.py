@@ -315,6 +315,8 @@ class Mover:
     def _after_gap(self, due_ns: int) -> None:
         """Let joints start from rest that had no command for too long, after a pause all ramp."""
         assert self._limiter is not None
+        if self._sender.goes_on(due_ns):
+            return
         gap_ns = self._sender.gap_ns(due_ns)
         active = self.follower.active
         if active is not None and 2 * gap_ns.max() > 3 * self._config.period_ns:

@@ -46,6 +46,7 @@ class Sender:
         self._arm, self._period_ns, self._clock = arm, period_ns, clock
         self._bridged_ns = max(BRIDGED_NS, BRIDGED_PERIODS * period_ns)
         self._sent_ns = np.zeros(len(arm.names), np.int64)
+        self._all_ns = 0
         self.is_overdue = self.is_given = False
         """Whether the newest command was ready too late, so that nothing was sent; whether all of
         it left, or would have but for shadow mode."""
@@ -72,7 +73,12 @@ class Sender:
         limiter.undo(~is_given)
         self.is_given = bool(is_given.all())
         self._sent_ns[is_given] = due_ns
+        self._all_ns = due_ns if self.is_given else 0
         return sent
+
+    def goes_on(self, due_ns: int) -> bool:
+        """Return whether the whole command before that of a tick was given, one period ago."""
+        return 2 * (due_ns - self._all_ns) <= 3 * self._period_ns
 
     def gap_ns(self, due_ns: int) -> npt.NDArray[np.int64]:
         """Return how long ago each joint had its last command, ``int64[J]``; 0 for never."""

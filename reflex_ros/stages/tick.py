@@ -93,6 +93,8 @@ class TickBook:
         self._number = 0
         self._is_shadow = False
         self.period_ns = config.period_ns
+        self._asked: tuple[object, object] = (None, None)
+        self._error = 0.0
         self.restart(None, is_shadow=False)
 
     # ---- events ------------------------------------------------------------------------------
@@ -182,8 +184,11 @@ class TickBook:
         """
         if self._last_command is None or self._is_shadow:
             return 0.0
-        error = np.abs(self._last_command - reading.position)
-        return float(error[revolute(len(error))].max())
+        asked = (self._last_command, reading)
+        if any(one is not known for one, known in zip(asked, self._asked, strict=True)):
+            error = np.abs(self._last_command - reading.position)
+            self._asked, self._error = asked, float(error[revolute(len(error))].max())
+        return self._error
 
     def followed(self) -> FloatArray | None:
         """Return the command that the arm should follow, None without one and in shadow mode."""

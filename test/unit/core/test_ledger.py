@@ -28,6 +28,7 @@ from reflex_ros.core.ledger import (
     LedgerReader,
     LedgerWriter,
     record_dtype,
+    to_records,
 )
 from reflex_ros.core.types import JOINT_NAMES, ArmState, Cause, ControlTick, Verdict
 
@@ -69,6 +70,25 @@ def at(index):
 def test_record_of_seven_joints_has_128_bytes():
     assert SIZE == 128
     assert record_dtype(14).itemsize == 184
+
+
+@pytest.mark.parametrize('joints', [7, 14])
+def test_a_record_is_written_as_the_table_of_ticks_has_it(tmp_path, joints):
+    rng = np.random.default_rng(joints)
+    ticks = [
+        tick(i, cause=CAUSE_CODES[i % len(CAUSE_CODES)],
+             verdict=VERDICT_CODES[i % len(VERDICT_CODES)], is_sent=bool(i & 1),
+             in_motion=bool(i & 2), is_covered=bool(i & 4),
+             command=NOTHING if i % 5 == 0 else rng.normal(size=joints) * 10.0 ** rng.integers(9),
+             ) for i in range(40)]
+    path = tmp_path / 'ledger.bin'
+    names = tuple(f'joint{i}' for i in range(joints))
+    with LedgerWriter.create(path, period_ns=PERIOD, start=START, joint_names=names) as writer:
+        for each in ticks:
+            writer.append(each)
+    found, wanted = LedgerReader(path).records(), to_records(ticks, joints=joints)
+    found['check'] = 0
+    assert found.tobytes() == wanted.tobytes()
 
 
 def test_record_keeps_every_field_of_the_tick(path, writer):
