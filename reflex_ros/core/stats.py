@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from math import nan, sqrt
 from types import MappingProxyType
 
@@ -13,6 +14,8 @@ from reflex_ros.core.types import FloatArray
 
 QUANTILES = MappingProxyType({'p50': 0.50, 'p90': 0.90, 'p95': 0.95, 'p99': 0.99})
 """Names and shares of the quantiles in every report."""
+BLOCK = 100_000
+"""Indices drawn at once for a bootstrap interval."""
 
 
 def quantiles(samples: npt.ArrayLike) -> dict[str, float]:
@@ -68,17 +71,55 @@ def bootstrap_median(
         ConfigError: A sample is not finite, or an argument is out of its bounds.
     """
     values = _finite('bootstrap', samples)
+    _check_bootstrap(resamples, level)
+    if len(values) == 0:
+        return nan, nan
+    medians = [np.median(values[drawn], axis=1) for drawn in _draws(len(values), seed, resamples)]
+    return _ends(np.concatenate(medians), level)
+
+
+def bootstrap_mean(
+    groups: Sequence[Sequence[float]], seed: int, *, resamples: int = 2000, level: float = 0.95
+) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of the mean of all samples, in their unit.
+
+    Whole groups are drawn, since samples of one group (the stretches of an episode) are not
+    independent of each other.
+
+    Args:
+        groups: Samples by group; (nan, nan) for none. Empty groups count for nothing.
+        seed, resamples, level: As for ``bootstrap_median``.
+
+    Raises:
+        ConfigError: A sample is not finite, or an argument is out of its bounds.
+    """
+    own = [_finite('bootstrap', group) for group in groups if len(group)]
+    _check_bootstrap(resamples, level)
+    if not own:
+        return nan, nan
+    sums, counts = (np.array([of(group) for group in own]) for of in (np.sum, len))
+    means = [sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+             for drawn in _draws(len(own), seed, resamples)]
+    return _ends(np.concatenate(means), level)
+
+
+def _check_bootstrap(resamples: int, level: float) -> None:
     if resamples < 1 or not 0.0 < level < 1.0:
         raise ConfigError(
             f'bootstrap interval: got resamples={resamples} level={level}, expected >= 1 and in '
             '(0, 1). Use the defaults.'
         )
-    if len(values) == 0:
-        return nan, nan
-    rng = np.random.default_rng(seed)
-    # One resample at a time keeps the memory at one copy of the samples.
-    medians = [np.median(rng.choice(values, len(values))) for _ in range(resamples)]
-    low, high = np.quantile(medians, [(1 - level) / 2, (1 + level) / 2])
+
+
+def _draws(count: int, seed: int, resamples: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield rows of drawn indices, so many in one block that memory stays small."""
+    rng, rows = np.random.default_rng(seed), max(1, BLOCK // count)
+    for first in range(0, resamples, rows):
+        yield rng.integers(0, count, (min(rows, resamples - first), count))
+
+
+def _ends(found: FloatArray, level: float) -> tuple[float, float]:
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reflex_ros.core.stats import bootstrap_median, wilson
+from reflex_ros.core.stats import bootstrap_mean, bootstrap_median, wilson
 from reflex_ros.study.experiment_file import Cell, Experiment
 from reflex_ros.study.stage_times import Profile
 
@@ -52,6 +52,14 @@ def lines_of(experiment: Experiment, folder: Path) -> list[Line]:
 # ---- one cell in figures ---------------------------------------------------------------------
 
 
+def summarise_cells(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the figures of each cell that has lines, by its key."""
+    by_cell: dict[str, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        by_cell.setdefault(line['cell'], []).append(line)
+    return {key: summarise_lines(own) for key, own in by_cell.items()}
+
+
 def summarise_lines(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the figures of a cell's lines with 95 % intervals; none without samples."""
     success = [one for line in lines for one in line['success']]
@@ -61,6 +69,7 @@ def summarise_lines(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         'episodes': len(lines), 'trials': len(success), 'successes': sum(success),
         'success': _share(sum(success), len(success)),
+        'mean_error_mm': _mean([line['error_mm'] for line in lines]),
         'error_mm': _median(errors), 'reaction_ms': _median(reactions),
         'reactions': len(reactions), 'command_ms': _median(commands),
         'stall_ratio': _total(lines, 'stalled_ticks', 'motion_ticks'),
@@ -83,6 +92,14 @@ def _median(values: Sequence[float]) -> tuple[float, float, float] | None:
     ordered = sorted(values)
     low, high = bootstrap_median(values, 0, resamples=RESAMPLES)
     return ordered[(len(ordered) - 1) // 2], low, high
+
+
+def _mean(groups: Sequence[Sequence[float]]) -> tuple[float, float, float] | None:
+    """Return the mean of all samples and its bootstrap interval, which draws whole groups."""
+    values = [one for group in groups for one in group]
+    if not values:
+        return None
+    return sum(values) / len(values), *bootstrap_mean(groups, 0, resamples=RESAMPLES)
 
 
 def _total(lines: Sequence[Mapping[str, Any]], part: str, whole: str) -> float | None:

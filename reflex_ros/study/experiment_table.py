@@ -6,38 +6,35 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reflex_ros.study.experiment_file import Experiment
-from reflex_ros.study.experiment_lines import summarise_lines
+from reflex_ros.study.experiment_lines import summarise_cells
 
-HEAD = ('cell', 'h', 'times', 'success, %', 'error, mm', 'reaction, ms', 'stalled chunks, %',
-        'uncovered, %', 'stall ratio, %', 'seam, mrad', 'episodes', 'id')
+HEAD = ('cell', 'h', 'times', 'success, %', 'mean error, mm', 'median error, mm', 'reaction, ms',
+        'stalled chunks, %', 'uncovered, %', 'stall ratio, %', 'seam, mrad', 'episodes', 'id')
 NOT_RUN = 'not run'
 
 
 def table(experiment: Experiment, lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the table of an experiment as Markdown lines."""
-    return markdown(HEAD, rows(experiment, lines))
+    return markdown(HEAD, rows(experiment, summarise_cells(lines)))
 
 
-def rows(experiment: Experiment, lines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def rows(experiment: Experiment, figures: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """Return a row for each cell: its name and settings, its figures, its id."""
-    by_cell: dict[str, list[Mapping[str, Any]]] = {}
-    for line in lines:
-        by_cell.setdefault(line['cell'], []).append(line)
     return [[cell.label, str(cell.execute_steps), cell.times,
-             *words(by_cell.get(experiment.key(cell), []), planned=len(experiment.seeds)),
+             *words(figures.get(experiment.key(cell)), planned=len(experiment.seeds)),
              f'`{experiment.key(cell)}`'] for cell in experiment.cells]
 
 
-def words(lines: Sequence[Mapping[str, Any]], *, planned: int) -> list[str]:
-    """Return the figures of one cell as they are shown, ``not run`` without lines."""
-    if not lines:
-        return [NOT_RUN] * 7 + [f'0 of {planned}']
-    found = summarise_lines(lines)
+def words(found: Mapping[str, Any] | None, *, planned: int) -> list[str]:
+    """Return the figures of one cell as they are shown, ``not run`` without any."""
+    if found is None:
+        return [NOT_RUN] * 8 + [f'0 of {planned}']
     return [
-        interval(found['success'], 100), interval(found['error_mm']),
-        interval(found['reaction_ms']), number(found['stalled_chunks'], 100),
-        number(found['uncovered_share'], 100), number(found['stall_ratio'], 100),
-        interval(found['seam_mrad'], digits=1), f'{found["episodes"]} of {planned}',
+        interval(found['success'], 100), interval(found['mean_error_mm'], digits=1),
+        interval(found['error_mm'], digits=1), interval(found['reaction_ms']),
+        number(found['stalled_chunks'], 100), number(found['uncovered_share'], 100),
+        number(found['stall_ratio'], 100), interval(found['seam_mrad'], digits=1),
+        f'{found["episodes"]} of {planned}',
     ]
 
 

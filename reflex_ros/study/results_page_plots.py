@@ -8,7 +8,10 @@ from html import escape
 from types import MappingProxyType
 
 Estimate = tuple[float, float, float]
-COLORS = MappingProxyType({'sync': '#E69F00', 'async_naive': '#0072B2', 'reflex': '#009E73'})
+COLORS = MappingProxyType({
+    'sync': '#E69F00', 'async_naive': '#0072B2', 'reflex': '#009E73',
+    'concatenated': '#E69F00', 'allocated once': '#009E73',
+})
 INK, GRID, PAPER = '#222222', '#DDDDDD', '#FFFFFF'
 NAME_PX, PANEL_PX, GAP_PX, ROW_PX, TOP_PX = 300, 250, 40, 22, 34
 LETTER_PX = 7

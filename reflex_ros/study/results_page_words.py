@@ -6,20 +6,30 @@ from types import MappingProxyType
 
 TITLE = 'Results in closed loop'
 INTRO = (
-    'Written by `make results` from the lines in `results/experiments` and the runs in '
-    '`results/wall_clock`; every row of ours names '
-    'the cells that it comes from. `simulated`: the stages of the nodes with the simulated arm on '
-    'a virtual clock. `measured`: a clock was read. `paper`: a number of the paper, on other '
-    'robots, tasks and policies; only the order can be compared.')
+    'Written by `make results` from the lines in `results/experiments` and the files of the '
+    'benches in `results`; every row of ours names the cells or the file that it comes from. '
+    '`simulated`: the stages of the nodes with the simulated arm on a virtual clock. `measured`: '
+    'a clock was read, or bytes or actions of real networks were compared. `paper`: a number of '
+    'the paper, on other robots, tasks and policies; only the order can be compared.')
+VERDICT_WORDS = MappingProxyType({
+    'holds': 'What was claimed is seen, with intervals apart where there are intervals.',
+    'does not hold': 'What was claimed is not seen, or the contrary is; why stands beside it.',
+    'not decided': 'The intervals overlap, often because too few episodes were run.',
+    'not measured': 'Nothing was run that could tell.',
+})
 READING = (
     'Success is a share of judged stretches or episodes with its Wilson interval, '
-    'which takes the stretches of an episode for independent. Error, reaction '
-    'and seam are medians with a bootstrap interval; intervals are for 95 %. *Reaction*: from a '
-    'jump of the target to the first command that could know of it. Stalls by three definitions: '
-    'chunk changes with an uncovered tick (*stalled chunks*), share of the inference time that no '
-    'plan covers (*uncovered*), uncovered ticks of the ticks in motion (*stall ratio*). `h` is '
-    'the number of rows executed before a chunk is replaced. *Not decided*: the intervals '
-    'overlap, often because too few episodes were run.')
+    'which takes the stretches of an episode for independent. *Mean error*: mean over all judged '
+    'stretches of the mean distance in a stretch, with a bootstrap interval that draws whole '
+    'episodes. *Median error*: median of the same stretches; reaction and seam are medians too, '
+    'with a bootstrap interval that draws single samples; intervals are for 95 %. *Reaction*: '
+    'from a jump of the target to the first command that could know of it. Stalls by three '
+    'definitions: chunk changes with an uncovered tick (*stalled chunks*), share of the inference '
+    'time that no plan covers (*uncovered*), uncovered ticks of the ticks in motion (*stall '
+    'ratio*). `h` is the number of rows executed before a chunk is replaced, of each cell in the '
+    'order in which a claim names them. An *order* holds if each is better than the next with '
+    'intervals apart; it does not hold if one is worse than the next with intervals apart, or if '
+    'our intervals leave no room for the lead that the paper gives it over the next.')
 PROFILES = (
     'What an inference costs on the virtual clock, medians in ms; an episode draws from the '
     'stored samples in an order that its seed decides. `serial`: an inference encodes its own '
@@ -38,14 +48,10 @@ KEYS = MappingProxyType({
     'times': 'a profile of the stage times above', 'duration_s': 'length of an episode',
     'tolerance_m': 'distance that counts as followed',
 })
-MISSING = (
-    'LIBERO and Kinetix are not here, so Table 3, Table 8, Table 10 and their figures are not '
-    'run.',
-)
 ELSEWHERE = (
-    ('Table 4, ablation of the cache', '[benches.md](benches.md), [baselines.md](baselines.md)'),
-    ('Table 5, numerical stability', '[stability.md](stability.md)'),
-    ('Table 7, time of each stage; Figure 11', '[benches.md](benches.md)'),
-    ('memory against context', '[benches.md](benches.md)'),
     ('modes and delays with `tiny`', '[README](../README.md#figures)'),
+    ('`tiny_multi` task by task, as trained and otherwise', '[training.md](training.md)'),
+    ('norms in bfloat16, all regimes', '[stability.md](stability.md)'),
+    ('cost of each part and kind of reuse, memory by length', '[benches.md](benches.md)'),
+    ('prior caches', '[baselines.md](baselines.md)'),
 )

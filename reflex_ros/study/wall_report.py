@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from reflex_ros.study.experiment_table import interval, markdown, number
 from reflex_ros.study.results import newest
+from reflex_ros.study.results_page_claims import ABSENT, FAILS, HOLDS, Claim
 from reflex_ros.study.results_page_render import Block, Heading, Table, Text
 
 FOLDER = 'results/wall_clock'
@@ -38,7 +39,7 @@ LEFT = (
     'on the virtual clock; threads wait for a core; long stage times come in bursts, which a '
     'drawn order spreads; the first inferences of the nodes are slower, before the part that is '
     'judged.')
-QUESTION = 'Do the nodes in wall time do what the virtual clock says?'
+QUESTION = 'The nodes in wall time do what the virtual clock says'
 
 
 def load_result(root: Path) -> tuple[Path, Mapping[str, Any]] | None:
@@ -143,11 +144,12 @@ def source(path: Path, result: Mapping[str, Any]) -> str:
             f'{machine["cores"]} cores. Command: `{COMMAND}`.')
 
 
-def claim(root: Path) -> Sequence[str]:
-    """Return the row of the page's first table: question, answer, tag, evidence, ids."""
+def claim(root: Path) -> Claim:
+    """Return the row of the page's first tables."""
     found = load_result(root)
     if found is None:
-        return (QUESTION, '**not run**', 'measured', f'`{FOLDER}`: no result file', '')
+        return Claim(QUESTION, ABSENT, '', '', f'no file in `{FOLDER}`',
+                     'the bench was not run', f'`{COMMAND}`')
     cells = found[1]['summary']['cells']
     agreed = sum(map(is_agreed, cells))
     apart = [abs(cell['difference_ticks']) for cell in cells
@@ -156,5 +158,6 @@ def claim(root: Path) -> Sequence[str]:
                 f'{sum(cell["success_agrees"] for cell in cells)}, reaction in '
                 f'{sum(cell["reaction_agrees"] for cell in cells)}, at most '
                 f'{max(apart, default=0.0):.2f} ticks apart')
-    answer = 'yes' if agreed == len(cells) else 'not in every cell'
-    return (QUESTION, f'**{answer}**', 'measured', evidence, f'`{found[0].name}`')
+    return Claim(QUESTION, HOLDS if agreed == len(cells) else FAILS, '', 'measured', evidence,
+                 '' if agreed == len(cells) else 'not in every cell, see there',
+                 f'[wall_clock](../{FOLDER}/{found[0].name}), `{COMMAND}`')

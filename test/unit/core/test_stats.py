@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reflex_ros.core.errors import ConfigError
-from reflex_ros.core.stats import bootstrap_median, quantiles, wilson
+from reflex_ros.core.stats import bootstrap_mean, bootstrap_median, quantiles, wilson
 
 
 def test_quantiles_of_one_to_hundred_are_their_ranks() -> None:
@@ -75,3 +75,43 @@ def test_bootstrap_of_equal_samples_has_no_width_and_of_none_is_nan() -> None:
 def test_bootstrap_refuses_bad_arguments() -> None:
     with pytest.raises(ConfigError, match='resamples'):
         bootstrap_median([1.0], 0, resamples=0)
+
+
+def test_the_interval_of_a_mean_covers_the_true_mean_of_dependent_samples() -> None:
+    rng, covered = np.random.default_rng(3), 0
+    for _ in range(200):
+        groups = [level + rng.normal(0, 0.1, 3) for level in rng.normal(5.0, 1.0, 40)]
+        low, high = bootstrap_mean(groups, 0, resamples=200)
+        covered += low <= 5.0 <= high
+    assert 0.88 < covered / 200 <= 1.0
+
+
+def test_drawing_single_samples_of_dependent_groups_would_cover_less_can_fail() -> None:
+    rng, covered = np.random.default_rng(3), 0
+    for _ in range(200):
+        groups = [level + rng.normal(0, 0.1, 3) for level in rng.normal(5.0, 1.0, 40)]
+        low, high = bootstrap_mean([[one] for group in groups for one in group], 0, resamples=200)
+        covered += low <= 5.0 <= high
+    assert covered / 200 < 0.85
+
+
+def test_the_interval_of_a_mean_repeats_and_has_an_answer_for_nothing() -> None:
+    groups = [[1.0, 2.0], [], [4.0]]
+    assert bootstrap_mean(groups, 7) == bootstrap_mean(groups, 7)
+    assert bootstrap_mean([[3.0]] * 5, 0) == (3.0, 3.0)
+    assert np.isnan(bootstrap_mean([[], []], 0)).all()
+    with pytest.raises(ConfigError, match='not finite'):
+        bootstrap_mean([[np.nan]], 0)
+    with pytest.raises(ConfigError, match='resamples=0'):
+        bootstrap_mean(groups, 0, resamples=0)
+
+
+def test_blocks_draw_what_single_resamples_would(monkeypatch) -> None:
+    samples = np.random.default_rng(5).normal(size=301)
+    rng = np.random.default_rng(9)
+    one_by_one = [np.median(rng.choice(samples, 301)) for _ in range(400)]
+    wanted = tuple(np.quantile(one_by_one, [0.025, 0.975]))
+    assert bootstrap_median(samples, 9, resamples=400) == wanted
+    monkeypatch.setattr('reflex_ros.core.stats.BLOCK', 700)
+    assert bootstrap_median(samples, 9, resamples=400) == wanted
+    assert bootstrap_median(samples, 8, resamples=400) != wanted

@@ -1,0 +1,83 @@
+"""What was not run, computed from what is absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reflex_ros.study import wall_report
+from reflex_ros.study.experiment_file import CHOICES, PARTS
+from reflex_ros.study.results_page_found import COMMANDS, Found, load_bench, load_paper
+from reflex_ros.study.results_page_render import Block, Heading, Table, Text
+
+TITLE = 'Not run'
+GPU = (
+    'On a GPU, nothing: the times of Tables 1, 7, 8, 9 and 10, the memory of Table 8, and the '
+    'figures of the paper on fusion (11), scales (6) and efficiency (12). Command: `make gpu`.')
+KINETIX = (
+    'LIBERO, Kinetix and a real arm are not here, so the success of Tables 3, 8 and 10, the '
+    'trials of Table 2 and Figures 6, 7 and 12 are not run.')
+UNUSED = (
+    'No cell that was run has as {what}: {names}. `reflex-ros experiment` runs such cells from a '
+    'file of yours.')
+
+
+def section(found: Sequence[Found], root: Path) -> list[Block]:
+    """Return everything that was not run, and the tables of the paper without one of ours."""
+    blocks: list[Block] = [Heading(2, TITLE), *(Text(f'* {one}') for one in missing(found, root))]
+    for table in load_paper(root).get('unmeasured', ()):
+        blocks += [Heading(3, str(table['title'])), unmeasured(table)]
+    return blocks
+
+
+def unmeasured(table: Mapping[str, Any]) -> Table:
+    """Return a table of the paper with a column that says why there is none of ours."""
+    head = [str(table['head'][0]), *(f'{name}, `paper`' for name in table['head'][1:]), 'ours']
+    return Table(head, [[*map(str, row), f'not measured: {table["why"]}']
+                        for row in table['rows']])
+
+
+def missing(found: Sequence[Found], root: Path) -> Iterator[str]:
+    """Yield a sentence for each thing that was not run."""
+    for one in found:
+        planned = len(one.experiment.seeds) * len(one.experiment.cells)
+        if len(one.lines) < planned:
+            yield (f'{one.experiment.title}: {planned - len(one.lines)} of {planned} episodes. '
+                   f'Command: `{one.command}`.')
+    if load_bench(root, 'gpu') is None:
+        yield GPU
+    yield from (f'No result in `results/{name}`. Command: `{command}`.'
+                for name, command in COMMANDS.items()
+                if name != 'gpu' and load_bench(root, name) is None)
+    if wall_report.load_result(root) is None:
+        yield f'No cell in wall time. Command: `{wall_report.COMMAND}`.'
+    yield KINETIX
+    late = multi_under_delay(found)
+    if late:
+        yield f'`tiny_multi` under delay: {", ".join(f"`{task}`" for task in late)}.'
+    yield from unused(found)
+
+
+def run_cells(found: Sequence[Found]) -> list[Any]:
+    """Return every cell that has lines."""
+    return [cell for one in found for cell in one.experiment.cells
+            if one.experiment.key(cell) in one.figures]
+
+
+def multi_under_delay(found: Sequence[Found]) -> list[str]:
+    """Return the tasks in which ``tiny_multi`` met no delay."""
+    met = {cell.task for cell in run_cells(found)
+           if cell.policy == 'tiny_multi' and cell.delay_ms > 0}
+    return [task for task in CHOICES['task'] if task not in met and task != 'hold']
+
+
+def unused(found: Sequence[Found]) -> Iterator[str]:
+    """Yield the settings that experiments offer and no stored line has."""
+    cells = run_cells(found)
+    used = {key: {getattr(cell, key) for cell in cells} for key in CHOICES}
+    used['parts'] = {part for cell in cells for part in cell.parts or ()}
+    for key, choices in {**CHOICES, 'parts': PARTS}.items():
+        left = [f'`{one}`' for one in choices if one not in used[key]]
+        if left:
+            yield UNUSED.format(what=f'`{key}`', names=', '.join(left))

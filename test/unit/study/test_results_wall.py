@@ -1,0 +1,136 @@
+"""The section of the runs in wall time: every number has a source, disagreement is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reflex_ros.core.stats import wilson
+from reflex_ros.study import wall_report
+from reflex_ros.study.results_page_render import to_markdown
+from reflex_ros.study.wall_bench import summary_of
+from reflex_ros.study.wall_clock import load_cells
+
+FILES = Path(__file__).parents[3] / 'config' / 'experiments'
+
+
+def percent(value, digits=0):
+    return f'{100 * value:.{digits}f}'
+
+
+def wall_faults(parts, result, numbers, median_of):
+    """Return numbers of the section of the runs in wall time that its result does not give."""
+    known = wall_figures(result, numbers, median_of)
+    return [(part, one) for part in parts for one in numbers(part) if one not in known]
+
+
+def wall_figures(result, numbers, median_of):
+    """Return every figure that the runs in wall time give, by formulas of this test."""
+    cells, machine = result['summary']['cells'], result['machine']
+    known = set(numbers(' '.join([*result['summary']['bounds'].values(), machine['cpu'],
+                                  str(machine['cores']), '95'])))
+    counts = [[line['clock'] == clock for cell in cells for line in cell['lines']].count(True)
+              for clock in ('wall', 'virtual')]
+    agrees = [[cell[f'{name}_agrees'] for cell in cells] for name in ('success', 'reaction')]
+    known |= {str(one) for one in (*counts, len(cells), *map(sum, agrees),
+                                   sum(map(all, zip(*agrees, strict=True))))}
+    judged = [line['figures']['seconds'] for cell in cells for line in cell['lines']
+              if line['clock'] == 'wall']
+    again = sum(line.get('tries', 1) - 1 for cell in cells for line in cell['lines'])
+    known |= {f'{sum(judged):.0f}', str(again)}
+    for cell in cells:
+        known |= set(numbers(f'{cell["label"]} {cell["settings"]["execute_steps"]}'))
+        middles = [side_figures(cell, clock, known, median_of) for clock in ('wall', 'virtual')]
+        known |= {f'{abs(middles[1] - middles[0]) / 20:.2f}'}
+        known |= {f'{value:.1f}' for value in cell['stages_ms'].values()}
+    return known
+
+
+def side_figures(cell, clock, known, median_of):
+    """Add the figures of one clock to ``known`` and return the median reaction, ms."""
+    runs = [line['figures'] for line in cell['lines'] if line['clock'] == clock]
+    trials = [one for run in runs for one in run['success']]
+    seconds = sum(run['seconds'] for run in runs)
+    known |= {percent(part) for part in (sum(trials) / len(trials),
+                                         *wilson(sum(trials), len(trials)))}
+    waits = sorted(int(ms) for run in runs for ms, n in run['reaction_counts'].items()
+                   for _ in range(n))
+    jumps = [one for run in runs for one in run['jump_reaction_ms']]
+    known |= {str(len(trials)), str(waits[(len(waits) - 1) // 2])}
+    known |= {f'{sum(run["chunks"] for run in runs) / seconds:.1f}'}
+    known |= {percent(sum(run[part] for run in runs) / sum(run[whole] for run in runs), 1)
+              for part, whole in (('stalled_ticks', 'motion_ticks'), ('late_ticks', 'ticks'))}
+    known |= {f'{one:.0f}' for one in median_of(jumps)}
+    return waits[(len(waits) - 1) // 2]
+
+
+def planted(**wrong):
+    """Return a result of one cell with three runs; ``wrong`` replaces figures in wall time."""
+    figures = {
+        'success': [True, True, False] * 4, 'error_mm': [4.0, 9.0, 21.0], 'jumps': 3,
+        'jump_reaction_ms': [101.0, 151.0, 203.0], 'reaction_counts': {'90': 4, '137': 3},
+        'unanswered': 0, 'chunks': 77, 'ticks': 400, 'motion_ticks': 400, 'stalled_ticks': 6,
+        'late_ticks': 2, 'seconds': 8.5}
+    experiment = load_cells(FILES / 'wall' / 'wall.yaml')
+    cell = experiment.cells[0]
+    line = {'cell': experiment.key(cell), 'seed': 0, 'repeat': 0}
+    stages = {'encode': [3.3], 'denoise': [17.7], 'transport': [2.6]}
+    lines = [{**line, 'clock': 'wall', 'figures': {**figures, **wrong}, 'stages_ms': stages,
+              'world': {}},
+             *({**line, 'clock': 'virtual', 'repeat': one, 'figures': figures}
+               for one in range(2))]
+    return {'summary': summary_of(experiment, lines), 'sha': 'a' * 40, 'dirty': False,
+            'machine': {'cpu': 'a CPU', 'cores': 7}}
+
+
+@pytest.fixture
+def wall(tmp_path):
+    """Return what makes the section and the claim from a result."""
+    def make(result):
+        folder = tmp_path / wall_report.FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / '20260101T000000Z-aaaaaaa.json').write_text(json.dumps(result))
+        return (to_markdown(wall_report.section(tmp_path)),
+                ' | '.join(wall_report.claim(tmp_path).row()))
+
+    return make
+
+
+def test_cells_on_both_clocks_are_shown_with_what_they_come_from(wall, numbers, median_of):
+    result = planted()
+    section, claim = wall(result)
+    assert '1 of 1 cells agree.' in section and '**holds**' in claim
+    assert '| 67 (39 to 86) | 67 (47 to 82) | 12 and 24 | 90 | 90 | +0.00 |' in section
+    assert '| 9.1 | 9.1 | 1.5 | 1.5 | 0.5 | none | 3.3 | none | 17.7 | 2.6 | none |' in section
+    assert '20260101T000000Z-aaaaaaa.json' in section and 'Command:' in section
+    assert wall_faults([*section.splitlines(), claim], result, numbers, median_of) == []
+
+
+def test_a_figure_of_a_run_in_wall_time_can_fail(wall, numbers, median_of):
+    result = planted()
+    section, _ = wall(result)
+    row = next(line for line in section.splitlines() if '| 12 and 24 |' in line)
+    for old, new in (('| 67 (', '| 68 ('), ('12 and 24', '12 and 19'), ('+0.00', '+0.02')):
+        assert wall_faults([row.replace(old, new, 1)], result, numbers, median_of)
+
+
+def test_the_page_says_which_cells_do_not_agree_and_in_what(wall):
+    apart = planted(reaction_counts={'111': 9}, success=[False] * 12)
+    section, claim = wall(apart)
+    assert '0 of 1 cells agree. **Not so**: *oracle, sync, 0 ms* (success and' in section
+    assert '**no**: success and reaction' in section and '-1.05' in section
+    assert '**does not hold** |' in claim and 'not in every cell' in claim
+    assert 'at most 1.05 ticks apart' in claim
+
+
+def test_every_number_of_the_section_on_the_page_comes_from_its_result(
+        page, sections, newest_result, numbers, median_of):
+    result = newest_result('wall_clock')
+    claim = next(line for line in page.splitlines() if wall_report.QUESTION in line)
+    parts = [*sections[wall_report.TITLE].splitlines(), claim]
+    assert wall_faults(parts, result, numbers, median_of) == []
+    assert sum(map(len, map(numbers, parts))) > 200
+    wrong = next(part for part in parts if part.startswith('| oracle')).replace('| 2', '| 3', 1)
+    assert wall_faults([wrong.replace(' to ', ' to 7')], result, numbers, median_of)
