@@ -27,6 +27,7 @@ from reflex_ros.study.experiment import parts_of, spec_of
 from reflex_ros.study.experiment_file import FIXED, TINY_ROWS, Cell, Experiment, load_experiment
 from reflex_ros.study.experiment_lines import RESAMPLES, Job
 from reflex_ros.study.stage_times import SIDE_COSTS
+from reflex_ros.study.wall_phase import reactions_at_ms
 from reflex_ros.study.wall_run import (
     Line,
     Part,
@@ -47,10 +48,16 @@ MOST_TICKS = 1.0
 """Bound of the difference of the median reactions, ticks."""
 LEAST_TRIALS = 10
 """With fewer stretches the interval in wall time holds nearly everything."""
+LEAST_MATCHED = 0.9
+"""Share of the jumps whose phase the virtual runs have to have as well."""
 BOUNDS = MappingProxyType({
     'success': 'the share of the virtual runs lies in the 95 % interval of the runs in wall time, '
                f'which have at least {LEAST_TRIALS} stretches',
-    'reaction': f'the medians differ by at most {MOST_TICKS:g} tick ({TICK_MS:g} ms)',
+    'reaction': f'the medians over all instants differ by at most {MOST_TICKS:g} tick '
+                f'({TICK_MS:g} ms)',
+    'jump': 'what a jump waited in wall time and what the virtual runs say of one at the same '
+            f'phase differ by at most {MOST_TICKS:g} tick, in the median over the jumps, for at '
+            f'least {100 * LEAST_MATCHED:g} % of which they have the phase',
 })
 
 
@@ -124,12 +131,15 @@ def virtual_line(job: Job, wall: Mapping[str, Any], repeat: int) -> Line:
         episode = run_episode(spec, model=model, encoder=encoder, entry=entry,
                               costs=costs_of(wall['stages_ms']))
     log = episode.log
-    jumps_ns = course(spec.task, spec.seed, PHYSICS_STEP_NS).jumps_ns
+    zero_ns = zero_stamp(jump_stamps(log.truths),
+                         course(spec.task, spec.seed, PHYSICS_STEP_NS).jumps_ns)
+    figures = figures_of(spec.task, log.truths, log.traces, to_records(log.ticks), part=part,
+                         zero_ns=zero_ns, tolerance_m=spec.tolerance_m)
+    figures['phased_reaction_ms'] = reactions_at_ms(
+        log.traces, wall['figures']['jump_phase_ms'], begin_ns=zero_ns + part.begin_ns,
+        end_ns=zero_ns + part.end_ns)
     return {'clock': 'virtual', 'cell': job.key, 'seed': job.seed, 'repeat': repeat,
-            'figures': figures_of(
-                spec.task, log.truths, log.traces, to_records(log.ticks), part=part,
-                zero_ns=zero_stamp(jump_stamps(log.truths), jumps_ns),
-                tolerance_m=spec.tolerance_m)}
+            'figures': figures}
 
 
 def entry_of(job: Job, wall: Mapping[str, Any], repeat: int) -> Entry:
@@ -162,10 +172,11 @@ def summarise_cell(cell: Cell, key: str, lines: Sequence[Mapping[str, Any]]) -> 
     if not wall or not virtual:
         return None
     found = {'wall': pooled(wall), 'virtual': pooled(virtual)}
+    apart = jump_differences(own)
     stages = [line['stages_ms'] for line in own if line['clock'] == 'wall']
     return {
         'label': cell.label, 'id': key, 'settings': cell.settings(), **found,
-        **agreement(found['wall'], found['virtual']),
+        **agreement(found['wall'], found['virtual'], apart),
         'stages_ms': {name: _middle([ms for one in stages for ms in one.get(name, ())])
                       for name in sorted({name for one in stages for name in one})},
     }
@@ -197,15 +208,42 @@ def pooled(figures: Sequence[Mapping[str, Any]]) -> Line:
     }
 
 
-def agreement(wall: Mapping[str, Any], virtual: Mapping[str, Any]) -> Line:
-    """Return whether both clocks agree within ``BOUNDS``; without figures they do not."""
+def jump_differences(lines: Sequence[Mapping[str, Any]]) -> list[float | None]:
+    """Return by how much a jump waits longer on the virtual clock, at the same phase, ms.
+
+    One value for each jump in wall time, the median of the virtual runs of its run; None where
+    none of them is ever at its phase.
+    """
+    found: list[float | None] = []
+    for wall in (line for line in lines if line['clock'] == 'wall'):
+        again = [line['figures']['phased_reaction_ms'] for line in lines
+                 if line['clock'] == 'virtual' and line['seed'] == wall['seed']]
+        for number, waited in enumerate(wall['figures']['jump_reaction_ms']):
+            middle = _middle([run[number] for run in again if run[number] is not None])
+            found.append(None if middle is None else middle - waited)
+    return found
+
+
+def agreement(wall: Mapping[str, Any], virtual: Mapping[str, Any],
+              apart: Sequence[float | None]) -> Line:
+    """Return whether both clocks agree within ``BOUNDS``; without figures they do not.
+
+    Args:
+        wall, virtual: Figures of ``pooled``.
+        apart: Of ``jump_differences``.
+    """
     shares = wall['success'], virtual['success']
     middles = wall['reaction_ms'], virtual['reaction_ms']
     is_inside = (None not in shares and wall['trials'] >= LEAST_TRIALS
                  and wall['success'][1] <= virtual['success'][0] <= wall['success'][2])
     ticks = None if None in middles else (virtual['reaction_ms'] - wall['reaction_ms']) / TICK_MS
-    return {'difference_ticks': ticks, 'success_agrees': bool(is_inside),
-            'reaction_agrees': ticks is not None and abs(ticks) <= MOST_TICKS}
+    matched = [one / TICK_MS for one in apart if one is not None]
+    by_jump = [_middle(matched), *bootstrap_median(matched, 0, resamples=RESAMPLES)]
+    return {'difference_ticks': ticks, 'jump_difference_ticks': by_jump if matched else None,
+            'matched': len(matched), 'success_agrees': bool(is_inside),
+            'reaction_agrees': ticks is not None and abs(ticks) <= MOST_TICKS,
+            'jump_agrees': len(matched) >= max(1.0, LEAST_MATCHED * len(apart))
+            and abs(by_jump[0] or 0.0) <= MOST_TICKS}
 
 
 def median_of(counts: Mapping[int, int], endless: int = 0) -> float | None:

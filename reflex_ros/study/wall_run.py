@@ -22,20 +22,20 @@ from reflex_ros.core.clock import MS, S
 from reflex_ros.core.errors import ConfigError, StaleError
 from reflex_ros.core.ledger import CAUSE_CODES, COVERED, IN_MOTION, RecordArray
 from reflex_ros.core.summary import samples
-from reflex_ros.core.types import Cause, Fate
+from reflex_ros.core.types import Cause
 from reflex_ros.sim.live import EPISODE_S
 from reflex_ros.sim.tasks import make_task
 from reflex_ros.stages.replay_costs import TRANSPORT_FRAME
 from reflex_ros.stages.replay_source import POLICY_STAGES, read_recorded
 from reflex_ros.study.benchmark import CAMERA_PERIOD_NS, judge
+from reflex_ros.study.wall_phase import Times, phases_ms, reactions_ms
 
 if TYPE_CHECKING:
-    from reflex_ros.core.types import ChunkTrace, SimTruth
+    from reflex_ros.core.types import ChunkTrace, SimEvent, SimTruth
     from reflex_ros.sim.tasks.target import Segment
     from reflex_ros.study.episode import EpisodeSpec
 
 Line = dict[str, Any]
-Times = npt.NDArray[np.int64]
 
 SETTLED_NS = 1 * S
 """From the first tick in motion to the first jump that is judged."""
@@ -178,7 +178,7 @@ def figures_of(task: str, truths: Sequence[SimTruth], traces: Sequence[ChunkTrac
         'success': [bool(s) for s in verdict.successes],
         'error_mm': [round(1e3 * e, 3) for e in verdict.errors_m],
         'jump_reaction_ms': [round(one, 3) for one in found['event_reaction']],
-        'jumps': len(events),
+        'jump_phase_ms': phases_of(traces, events), 'jumps': len(events),
         'reaction_counts': {str(ms): counts[ms] for ms in sorted(counts)},
         'unanswered': int(np.isnan(waits).sum()),
         'chunks': sum(part.begin_ns <= t.first_command_stamp_ns - zero_ns < part.end_ns
@@ -190,21 +190,11 @@ def figures_of(task: str, truths: Sequence[SimTruth], traces: Sequence[ChunkTrac
     }
 
 
-def reactions_ms(traces: Sequence[ChunkTrace], instants_ns: Times) -> npt.NDArray[np.float64]:
-    """Return the first command that could know of each instant minus the instant, ms.
-
-    What ``core.summary`` says of an event, for events at any time; nan without such a command.
-    """
-    known = sorted((t.newest_stamp_ns, t.first_command_stamp_ns) for t in traces
-                   if t.first_command_stamp_ns and t.fate is not Fate.REJECTED)
-    newest = np.array([stamp for stamp, _ in known], np.int64)
-    commands = np.array([command for _, command in known], np.int64)
-    soonest = np.minimum.accumulate(commands[::-1])[::-1]
-    at = np.searchsorted(newest, instants_ns, 'left')
-    found = np.full(len(instants_ns), np.nan)
-    has = at < len(newest)
-    found[has] = (soonest[at[has]] - instants_ns[has]) / MS
-    return found
+def phases_of(traces: Sequence[ChunkTrace], events: Sequence[SimEvent]) -> list[float | None]:
+    """Return the phase of each event that has a reaction, ms; None before the first chunk."""
+    stamps = np.array([event.stamp_ns for event in events], np.int64)
+    phases = phases_ms(traces, stamps)[np.isfinite(reactions_ms(traces, stamps))]
+    return [round(float(one), 3) if np.isfinite(one) else None for one in phases]
 
 
 def jump_stamps(truths: Sequence[SimTruth]) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -33,8 +34,9 @@ def wall_figures(result, numbers, median_of):
                                   str(machine['cores']), '95'])))
     counts = [[line['clock'] == clock for cell in cells for line in cell['lines']].count(True)
               for clock in ('wall', 'virtual')]
-    agrees = [[cell[f'{name}_agrees'] for cell in cells] for name in ('success', 'reaction')]
-    known |= {str(one) for one in (*counts, len(cells), *map(sum, agrees),
+    agrees = [[cell.get(f'{name}_agrees', True) for cell in cells]
+              for name in ('success', 'reaction', 'jump')]
+    known |= {str(one) for one in (*counts, len(cells), *map(sum, agrees[:2]),
                                    sum(map(all, zip(*agrees, strict=True))))}
     judged = [line['figures']['seconds'] for cell in cells for line in cell['lines']
               if line['clock'] == 'wall']
@@ -43,9 +45,24 @@ def wall_figures(result, numbers, median_of):
     for cell in cells:
         known |= set(numbers(f'{cell["label"]} {cell["settings"]["execute_steps"]}'))
         middles = [side_figures(cell, clock, known, median_of) for clock in ('wall', 'virtual')]
-        known |= {f'{abs(middles[1] - middles[0]) / 20:.2f}'}
+        known |= {f'{abs(middles[1] - middles[0]) / 20:.2f}'} | jump_figures(cell, median_of)
         known |= {f'{value:.1f}' for value in cell['stages_ms'].values()}
     return known
+
+
+def jump_figures(cell, median_of):
+    """Return what the lines of a cell say of its jumps one by one, ticks."""
+    runs = {line['seed']: line['figures'] for line in cell['lines'] if line['clock'] == 'wall'}
+    apart, jumps = [], sum(len(run['jump_reaction_ms']) for run in runs.values())
+    for seed, run in runs.items():
+        again = [line['figures'].get('phased_reaction_ms') for line in cell['lines']
+                 if line['clock'] == 'virtual' and line['seed'] == seed]
+        for at, waited in enumerate(run['jump_reaction_ms']):
+            others = sorted(one[at] for one in again if one and one[at] is not None)
+            if others:
+                apart.append((others[(len(others) - 1) // 2] - waited) / 20)
+    shown = {f'{abs(one):.2f}' for one in median_of(apart) or ()}
+    return shown | {str(len(apart)), str(jumps)}
 
 
 def side_figures(cell, clock, known, median_of):
@@ -66,20 +83,24 @@ def side_figures(cell, clock, known, median_of):
     return waits[(len(waits) - 1) // 2]
 
 
-def planted(**wrong):
-    """Return a result of one cell with three runs; ``wrong`` replaces figures in wall time."""
+def planted(other=MappingProxyType({}), **wrong):
+    """Return a result of one cell with three runs.
+
+    ``wrong`` replaces figures in wall time, ``other`` those of the virtual runs.
+    """
     figures = {
         'success': [True, True, False] * 4, 'error_mm': [4.0, 9.0, 21.0], 'jumps': 3,
         'jump_reaction_ms': [101.0, 151.0, 203.0], 'reaction_counts': {'90': 4, '137': 3},
         'unanswered': 0, 'chunks': 77, 'ticks': 400, 'motion_ticks': 400, 'stalled_ticks': 6,
         'late_ticks': 2, 'seconds': 8.5}
+    phased = {'phased_reaction_ms': [108.0, 147.0, 196.0], **other}
     experiment = load_cells(FILES / 'wall' / 'wall.yaml')
     cell = experiment.cells[0]
     line = {'cell': experiment.key(cell), 'seed': 0, 'repeat': 0}
     stages = {'encode': [3.3], 'denoise': [17.7], 'transport': [2.6]}
     lines = [{**line, 'clock': 'wall', 'figures': {**figures, **wrong}, 'stages_ms': stages,
               'world': {}},
-             *({**line, 'clock': 'virtual', 'repeat': one, 'figures': figures}
+             *({**line, 'clock': 'virtual', 'repeat': one, 'figures': {**figures, **phased}}
                for one in range(2))]
     return {'summary': summary_of(experiment, lines), 'sha': 'a' * 40, 'dirty': False,
             'machine': {'cpu': 'a CPU', 'cores': 7}}
@@ -103,6 +124,8 @@ def test_cells_on_both_clocks_are_shown_with_what_they_come_from(wall, numbers, 
     section, claim = wall(result)
     assert '1 of 1 cells agree.' in section and '**holds**' in claim
     assert '| 67 (39 to 86) | 67 (47 to 82) | 12 and 24 | 90 | 90 | +0.00 |' in section
+    assert '| -0.20 (-0.35 to +0.35) | 3 of 3 | yes |' in section
+    assert 'jump by jump at most 0.20' in claim
     assert '| 9.1 | 9.1 | 1.5 | 1.5 | 0.5 | none | 3.3 | none | 17.7 | 2.6 | none |' in section
     assert '20260101T000000Z-aaaaaaa.json' in section and 'Command:' in section
     assert wall_faults([*section.splitlines(), claim], result, numbers, median_of) == []
@@ -112,7 +135,8 @@ def test_a_figure_of_a_run_in_wall_time_can_fail(wall, numbers, median_of):
     result = planted()
     section, _ = wall(result)
     row = next(line for line in section.splitlines() if '| 12 and 24 |' in line)
-    for old, new in (('| 67 (', '| 68 ('), ('12 and 24', '12 and 19'), ('+0.00', '+0.02')):
+    for old, new in (('| 67 (', '| 68 ('), ('12 and 24', '12 and 19'), ('+0.00', '+0.02'),
+                     ('-0.20', '-0.21'), ('3 of 3', '9 of 3')):
         assert wall_faults([row.replace(old, new, 1)], result, numbers, median_of)
 
 
@@ -123,6 +147,12 @@ def test_the_page_says_which_cells_do_not_agree_and_in_what(wall):
     assert '**no**: success and reaction' in section and '-1.05' in section
     assert '**does not hold** |' in claim and 'not in every cell' in claim
     assert 'at most 1.05 ticks apart' in claim
+
+
+@pytest.mark.parametrize('phased', [[141.0, 191.0, 243.0], [101.0, 151.0, None], [None] * 3])
+def test_jumps_that_are_apart_or_not_comparable_can_fail(wall, phased):
+    section, claim = wall(planted({'phased_reaction_ms': phased}))
+    assert '| **no**: jump |' in section and '**does not hold** |' in claim
 
 
 def test_every_number_of_the_section_on_the_page_comes_from_its_result(

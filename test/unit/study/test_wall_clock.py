@@ -6,6 +6,7 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from reflex_ros.core.clock import MS, Instant, S
 from reflex_ros.core.errors import ConfigError, StaleError
 from reflex_ros.core.ledger import LedgerWriter, to_records
 from reflex_ros.core.summary import samples
-from reflex_ros.core.types import SimEvent
+from reflex_ros.core.types import Fate, SimEvent
 from reflex_ros.sim.live import EPISODE_S
 from reflex_ros.study import wall_clock
 from reflex_ros.study.episode import Entry, run_episode
@@ -30,6 +31,7 @@ from reflex_ros.study.wall_clock import (
     agreement,
     costs_of,
     demo_options,
+    jump_differences,
     load_cells,
     median_of,
     pooled,
@@ -37,6 +39,7 @@ from reflex_ros.study.wall_clock import (
     virtual_line,
     wall_line,
 )
+from reflex_ros.study.wall_phase import phases_ms, reactions_at_ms, reactions_ms
 from reflex_ros.study.wall_run import (
     Part,
     check_frames,
@@ -45,7 +48,6 @@ from reflex_ros.study.wall_run import (
     figures_of,
     jump_stamps,
     part_of,
-    reactions_ms,
     thinned,
     zero_stamp,
 )
@@ -209,6 +211,60 @@ def test_an_instant_that_no_command_knows_of_has_no_reaction(log):
     assert np.isnan(reactions_ms((), late)).all()
 
 
+# ---- a jump at the same place of the rhythm ----------------------------------------------------
+
+
+def rhythm(*, start_ms=0, every_ms=200, wait_ms=100):
+    """Return chunks of frames that come evenly, each of which is executed after a while."""
+    return [SimpleNamespace(newest_stamp_ns=(start_ms + n * every_ms) * MS, fate=Fate.EXECUTED,
+                            first_command_stamp_ns=(start_ms + n * every_ms + wait_ms) * MS)
+            for n in range(40)]
+
+
+JUMPS = np.array([1010, 1390, 2130, 3050, 4170]) * MS
+
+
+def at_the_same_phases(first, second):
+    """Return what the jumps of a run waited, and what another one says of their phases."""
+    phases = phases_ms(first, JUMPS).tolist()
+    return reactions_ms(first, JUMPS).tolist(), reactions_at_ms(
+        second, phases, begin_ns=0, end_ns=9 * S)
+
+
+def test_runs_out_of_step_agree_jump_by_jump():
+    first, second = rhythm(), rhythm(start_ms=70)
+    own, other = at_the_same_phases(first, second)
+    assert own == other == [290.0, 110.0, 170.0, 250.0, 130.0]
+    assert np.median(reactions_ms(second, JUMPS)) != np.median(own)
+
+
+def test_runs_out_of_step_can_fail():
+    own, other = at_the_same_phases(rhythm(), rhythm(start_ms=70, wait_ms=141))
+    assert [there - here for here, there in zip(own, other, strict=True)] == [41.0] * 5
+    assert not agreement(side(0.8, 100.0), side(0.8, 100.0), [41.0] * 5)['jump_agrees']
+
+
+def test_a_phase_that_the_other_run_never_has_is_not_compared():
+    _, other = at_the_same_phases(rhythm(), rhythm(every_ms=120))
+    assert [one is None for one in other] == [False, True, True, False, True]
+    assert reactions_at_ms(rhythm(), [None, 10.0], begin_ns=0, end_ns=9 * S) == [None, 290.0]
+    few = agreement(side(0.8, 100.0), side(0.8, 100.0), [0.0, 0.0, None])
+    assert not few['jump_agrees'] and few['matched'] == 2
+    assert not agreement(side(0.8, 100.0), side(0.8, 100.0), [])['jump_agrees']
+
+
+def test_each_jump_is_compared_with_the_runs_of_its_own_seed():
+    def made(clock, seed, **figures):
+        return {'clock': clock, 'seed': seed, 'figures': figures}
+
+    lines = [made('wall', 0, jump_reaction_ms=[100.0, 200.0]),
+             made('wall', 1, jump_reaction_ms=[300.0]),
+             made('virtual', 0, phased_reaction_ms=[110.0, None]),
+             made('virtual', 0, phased_reaction_ms=[130.0, None]),
+             made('virtual', 1, phased_reaction_ms=[290.0])]
+    assert jump_differences(lines) == [10.0, None, -10.0]
+
+
 # ---- do both clocks agree? ---------------------------------------------------------------------
 
 
@@ -219,7 +275,8 @@ def again(job, line):
 
 def test_the_virtual_run_of_a_run_agrees_with_it_and_is_the_same_twice(job, line, again):
     found = summarise_cell(job.cell, job.key, [line] * 4 + [again])
-    assert found['success_agrees'] and found['reaction_agrees']
+    assert found['success_agrees'] and found['reaction_agrees'] and found['jump_agrees']
+    assert found['matched'] == 4 * line['figures']['jumps']
     assert not summarise_cell(job.cell, job.key, [line, again])['success_agrees']  # too few
     assert len(again['figures']['success']) == len(line['figures']['success'])
     assert virtual_line(job, line, 0) == again
@@ -229,6 +286,7 @@ def test_the_agreement_can_fail(job, line):
     slow = {**line, 'stages_ms': {**line['stages_ms'], 'transport': [60.0]}}
     found = summarise_cell(job.cell, job.key, [line, virtual_line(job, slow, 0)])
     assert not found['reaction_agrees'] and found['difference_ticks'] > 1.0
+    assert not found['jump_agrees'] and found['jump_difference_ticks'][0] > 1.0
 
 
 def side(success, reaction_ms):
@@ -248,8 +306,9 @@ def side(success, reaction_ms):
     (side(0.8, 100.0), side(None, None), False, False),
 ])
 def test_only_what_is_within_the_bounds_agrees(wall, virtual, success, reaction):
-    found = agreement(wall, virtual)
+    found = agreement(wall, virtual, [0.0] * 9)
     assert (found['success_agrees'], found['reaction_agrees']) == (success, reaction)
+    assert found['jump_agrees']
 
 
 def test_figures_of_runs_are_pooled(line):
@@ -321,7 +380,8 @@ class Fakes:
     def virtual(self, job, wall, repeat):
         self.ran.append('virtual')
         return {'clock': 'virtual', 'cell': job.key, 'seed': job.seed, 'repeat': repeat,
-                'figures': wall['figures']}
+                'figures': {**wall['figures'],
+                            'phased_reaction_ms': wall['figures']['jump_reaction_ms']}}
 
 
 def test_what_is_kept_is_not_run_again_unless_the_code_is_another(line, tmp_path, monkeypatch):
