@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from reflex_ros.study.experiment_table import interval, markdown
 from reflex_ros.study.results import newest
+from reflex_ros.study.results_page_claims import ABSENT, FAILS, HOLDS, Claim
 from reflex_ros.study.results_page_render import Block, Heading, Table, Text
 
 FOLDER, COMMAND = 'results/experts', 'python bench/experts.py'
@@ -81,17 +82,20 @@ def source(path: Path, result: Mapping[str, Any]) -> str:
             f'{machine["cpu"]}, {machine["cores"]} cores. Command: `{COMMAND}`.')
 
 
-def claim(root: Path) -> Sequence[str]:
-    """Return the row of the page's first table: question, answer, tag, evidence, ids."""
-    question = f'Do the experts succeed in {100 * LEAST:.0f} % of the episodes of each task?'
+def claim(root: Path) -> Claim:
+    """Return the row of the page's first tables."""
+    text = f'Each scripted expert succeeds in at least {100 * LEAST:.0f} % of its episodes'
     found = load_result(root)
     if found is None:
-        return (question, '**not run**', 'simulated', f'`{FOLDER}`: no result file', '')
+        return Claim(text, ABSENT, '', '', f'no file in `{FOLDER}`', 'the bench was not run',
+                     f'`{COMMAND}`')
     path, result = found
     tasks = result['summary']
     worst = min(tasks, key=lambda one: float(one['success']))
-    answer = 'yes' if worst['success'] >= LEAST else 'no'
     least = interval((worst['success'], worst['success_low'], worst['success_high']), 100)
-    return (question, f'**{answer}**', 'simulated',
-            f'at least {least} %, {len(tasks)} tasks with {worst["episodes"]} episodes',
-            f'`{path.name}`')
+    is_met = worst['success'] >= LEAST
+    return Claim(text, HOLDS if is_met else FAILS, '', 'simulated',
+                 f'worst: {worst["task"]} {least} %, {len(tasks)} tasks with '
+                 f'{worst["episodes"]} episodes',
+                 '' if is_met else 'the script of that task fails',
+                 f'[experts](../{FOLDER}/{path.name}), `{COMMAND}`')

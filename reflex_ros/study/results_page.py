@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reflex_ros.study import (
+    expert_report,
     results_page_benches,
     results_page_missing,
     wall_report,
@@ -63,11 +64,12 @@ def build(root: Path) -> dict[Path, str]:
 def page(found: Sequence[Found], root: Path) -> list[Block]:
     """Return the whole page; ``root``: checkout with the results of benches and of wall time."""
     blocks: list[Block] = [Heading(1, TITLE), Text(INTRO)]
-    blocks += what_holds([*claims(found), *bench_claims(root), wall_report.claim(root)])
+    blocks += what_holds([expert_report.claim(root), *claims(found), *bench_claims(root),
+                          wall_report.claim(root)])
     blocks += [Text(READING)]
     for one in found:
         blocks += section(one)
-    blocks += results_page_benches.sections(root)
+    blocks += [*expert_report.section(root), *results_page_benches.sections(root)]
     blocks += wall_report.section(root)
     blocks += [Heading(2, 'Stage times'), Text(PROFILES), _profiles(found)]
     blocks += [Heading(2, 'Elsewhere'), Table(('what', 'where'), ELSEWHERE)]

@@ -76,7 +76,7 @@ def test_every_stored_episode_is_found_again(stored):
 
 def test_the_page_says_which_expert_is_weak(tmp_path, stored):
     assert 'Not run' in to_markdown(expert_report.section(tmp_path))
-    assert expert_report.claim(tmp_path)[1] == '**not run**'
+    assert expert_report.claim(tmp_path).verdict == 'not measured'
     folder = tmp_path / expert_report.FOLDER
     folder.mkdir(parents=True)
     weak = copy.deepcopy(stored)
@@ -85,5 +85,5 @@ def test_the_page_says_which_expert_is_weak(tmp_path, stored):
     text = to_markdown(expert_report.section(tmp_path))
     assert '5 of 6 experts' in text and '**Not so**: `pick_place`' in text
     assert '| `pick_place` | 97 (91 to 99) | 97 of 100 |' in text
-    assert expert_report.claim(tmp_path)[1] == '**no**'
-    assert expert_report.claim(ROOT)[1] == '**yes**'
+    assert expert_report.claim(tmp_path).verdict == 'does not hold'
+    assert expert_report.claim(ROOT).verdict == 'holds'

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import re
+import statistics
 from pathlib import Path
 
 import pytest
 
+from reflex_ros.core.stats import wilson
+from reflex_ros.study import expert_report
 from reflex_ros.study.results_page_bench_claims import bench_claims
 from reflex_ros.study.results_page_benches import TITLES, beside
 from reflex_ros.study.results_page_found import load_paper
 
 ROOT = Path(__file__).parents[3]
 CACHE, NORMS, STAGES, MEMORY, FUSION = TITLES
+FOLDERS = ('denoise_variants', 'stability', 'policy', 'memory', 'tiny', 'tiny_multi', 'experts')
 MIB = 2**20
 
 
 @pytest.fixture(scope='module')
 def results(newest_result):
     """Return the summary of each bench."""
-    names = ('denoise_variants', 'stability', 'policy', 'memory', 'tiny', 'tiny_multi')
-    return {name: newest_result(name)['summary'] for name in names}
+    return {name: newest_result(name)['summary'] for name in FOLDERS}
 
 
 def rows(text):
@@ -160,6 +163,46 @@ def test_a_row_of_one_side_alone_says_so():
     assert table.rows == [['a', '1.0', 'not measured'], ['b', '2.0', '3'], ['c', '-', '4']]
 
 
+def expert_faults(text, result, numbers):
+    """Yield numbers of the section of the experts that its episodes do not give."""
+    _, found = rows(text)
+    for task, cells in found.items():
+        own = [row for row in result['samples'] if row['task'] == task.strip('`')]
+        stretches = [one for row in own for one in row['stretches']]
+        errors = [one for row in own for one in row['error_mm']]
+        wanted = [f'{sum(row["success"] for row in own)} of {len(own)}',
+                  f'{sum(stretches)} of {len(stretches)}' if errors else '']
+        share = sum(row['success'] for row in own) / len(own)
+        low, high = wilson(sum(row['success'] for row in own), len(own))
+        wanted.insert(0, f'{100 * share:.0f} ({100 * low:.0f} to {100 * high:.0f})')
+        wanted += [f'{max(errors):.1f}' if errors else '']
+        wanted += [f'{max(row["duration_s"] for row in own):.1f}']
+        if [*cells[:3], cells[4], cells[6]] != wanted:
+            yield task, wanted
+        if any(text and not middle(text, values) for text, values in (
+                (cells[3], errors), (cells[5], [row['duration_s'] for row in own]))):
+            yield task, cells
+    tasks = {row['task'] for row in result['samples']}
+    known = {str(len(tasks)), str(len(result['samples'])), '98', '30', '0', '99',
+             str(result['machine']['cores'])}
+    prose = '\n'.join(line for line in text.splitlines() if not line.startswith('|'))
+    yield from (one for one in numbers(prose) if one not in known)
+
+
+def middle(text, values):
+    """Return whether a text is the median or the mean of the values."""
+    return text in (f'{statistics.median_low(values):.1f}', f'{statistics.fmean(values):.1f}',
+                    f'{statistics.median(values):.1f}')
+
+
+def test_every_number_of_the_experts_comes_from_their_episodes(sections, newest_result, numbers):
+    text, result = sections[expert_report.TITLE], newest_result('experts')
+    assert list(expert_faults(text, result, numbers)) == []
+    for old, new in (('| 100 of 100 |', '| 99 of 100 |'), ('600 episodes', '601 episodes')):
+        assert old in text
+        assert list(expert_faults(text.replace(old, new, 1), result, numbers))
+
+
 # ---- claims ------------------------------------------------------------------------------------
 
 
@@ -194,7 +237,10 @@ def wanted_claims(results):
     calls, ada_calls = (counts(stable['calls'], 'precision', name, 'calls')
                         for name in ('bf16', 'ada'))
     ratios = [row['ours'] / row['concatenated'] for row in lengths(results)]
+    worst = min(results['experts'], key=lambda one: one['success'])
     return {
+        'Each scripted expert': (judged(worst['success'] >= 0.98), [
+            share(worst), f'{len(results["experts"])} tasks with {worst["episodes"]} episodes']),
         'Reuse gives': (judged(most <= 2e-5), [f'{most:.1e}']),
         'A naive cache changes': (judged(min(naive) > max(exact)), [
             f'{min(naive):.1e}', f'{max(naive):.1e}', f'{max(exact):.1e}']),
@@ -266,7 +312,6 @@ def share(one):
     return f'{100 * one["success"]:.0f} {ends}'
 
 
-FOLDERS = ('denoise_variants', 'stability', 'policy', 'memory', 'tiny', 'tiny_multi')
 NO_VERDICT = ('A naive cache costs success (Table 4)',
               'AdaRMSNorm costs less than float32 statistics alone (Table 5)')
 """Nothing to compute one from: not measured; and medians without an interval."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reflex_ros.study import results_page, results_page_benches, wall_report
+from reflex_ros.study import expert_report, results_page, results_page_benches, wall_report
 from reflex_ros.study.results_page import build
 from reflex_ros.study.results_page_found import load_paper
 
@@ -19,6 +19,7 @@ FILES = ROOT / 'config' / 'experiments'
 CHECKED_ELSEWHERE = {
     'What holds and what does not': 'test_results_claims.py',
     wall_report.TITLE: 'test_results_wall.py',
+    expert_report.TITLE: 'test_results_benches.py',
     **dict.fromkeys(results_page_benches.TITLES, 'test_results_benches.py'),
 }
 """Sections whose numbers another test traces, and which."""
