@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.task import Future
 
 from reflex_ros.ros.clock_exchange import ClockAsker
 from reflex_ros.ros.convert import reply_to_msg
 from reflex_ros.ros.qos import SERVICES, load_type
+from reflex_ros.ros.spin import on_thread
 
 if TYPE_CHECKING:
     from reflex_ros.core.cause import LinkFacts
@@ -81,16 +82,10 @@ def _callback(node: ReflexNode, name: str, ask: Ask,
 
 def _slow_callback(node: ReflexNode, bridge: Bridge) -> Callable[[Any, Any], Any]:
     async def callback(request: Any, response: Any) -> Any:
-        done = Future()
-
-        def work() -> None:
-            try:
-                done.set_result(bridge.recover(arm_supported=request.arm_supported))
-            except BaseException as error:  # the executor raises it, as that of any callback
-                done.set_exception(error)
-
-        threading.Thread(target=work, name='recover', daemon=True).start()
-        return _answered(node, 'recover', await done, response)
+        reply = await on_thread(
+            node.executor, partial(bridge.recover, arm_supported=request.arm_supported),
+            name='recover')
+        return _answered(node, 'recover', reply, response)
 
     return callback
 

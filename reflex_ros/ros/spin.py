@@ -20,6 +20,7 @@ from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
 from rclpy.guard_condition import GuardCondition
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
+from rclpy.task import Future
 
 from reflex_ros.core.errors import EXIT_DONE, ReflexError
 
@@ -182,6 +183,27 @@ class _ForeignGuard(GuardCondition):  # type: ignore[misc]
         """Wake the maker, unless it is the caller and hence awake."""
         if threading.get_ident() != self._maker:
             super().trigger()
+
+
+async def on_thread(executor: Any, work: Callable[[], Any], *, name: str) -> Any:
+    """Do what takes long on a thread of its own, while the executor serves others.
+
+    Args:
+        executor: Runs who awaits this; it is woken in the end, for it may wait for nothing else.
+        work: Returns the result, or raises what is then raised here.
+        name: Of the thread.
+    """
+    done: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # the executor raises it, as that of any callback
+            done.set_exception(error)
+        executor.wake()
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done
 
 
 @contextmanager

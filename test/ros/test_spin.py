@@ -60,6 +60,31 @@ def test_the_wake_up_can_fail(monkeypatch: pytest.MonkeyPatch, act: Any) -> None
     assert run(monkeypatch, act, SHORT_S) > 0.9 * SHORT_S
 
 
+@pytest.mark.parametrize('kind', ['woken', 'can fail'])
+def test_what_was_done_on_a_thread_is_answered_at_once(
+        monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Nothing else happens to the node: without a wake-up the answer waits for the next look."""
+    if kind == 'can fail':
+        monkeypatch.setattr(spin.LoneExecutor, 'wake', lambda self: None)
+    rclpy.init(args=[])
+    try:
+        executor, go_on = spin.LoneExecutor(), threading.Event()
+        node = Node('idle', use_global_arguments=False)
+        executor.add_node(node)
+        answer = executor.create_task(spin.on_thread(executor, go_on.wait, name='work'))
+        executor.spin_once(timeout_sec=0.0)
+        threading.Timer(0.3, go_on.set).start()
+        began_ns, poll_s = SystemClock().mono_ns(), LONG_S if kind == 'woken' else SHORT_S
+        while not answer.done():
+            executor.spin_once(timeout_sec=poll_s)
+        took_s = (SystemClock().mono_ns() - began_ns) / S
+        executor.shutdown()
+        node.destroy_node()
+    finally:
+        rclpy.try_shutdown()
+    assert took_s < LONG_S / 2 if kind == 'woken' else took_s > 0.9 * SHORT_S
+
+
 def wakes(executor: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """Return how often the executor was woken while it ran the callbacks of some messages."""
     count = 0
