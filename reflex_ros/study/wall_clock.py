@@ -55,9 +55,9 @@ BOUNDS = MappingProxyType({
                f'which have at least {LEAST_TRIALS} stretches',
     'reaction': f'the medians over all instants differ by at most {MOST_TICKS:g} tick '
                 f'({TICK_MS:g} ms)',
-    'jump': 'what a jump waited in wall time and what the virtual runs say of one at the same '
-            f'phase differ by at most {MOST_TICKS:g} tick, in the median over the jumps, for at '
-            f'least {100 * LEAST_MATCHED:g} % of which they have the phase',
+    'jump': 'the 95 % interval of what a jump waited in wall time less what the virtual runs say '
+            f'of one at the same phase, median over the jumps, holds at most {MOST_TICKS:g} tick, '
+            f'and they have the phase of at least {100 * LEAST_MATCHED:g} % of the jumps',
 })
 
 
@@ -238,12 +238,13 @@ def agreement(wall: Mapping[str, Any], virtual: Mapping[str, Any],
                  and wall['success'][1] <= virtual['success'][0] <= wall['success'][2])
     ticks = None if None in middles else (virtual['reaction_ms'] - wall['reaction_ms']) / TICK_MS
     matched = [one / TICK_MS for one in apart if one is not None]
-    by_jump = [_middle(matched), *bootstrap_median(matched, 0, resamples=RESAMPLES)]
-    return {'difference_ticks': ticks, 'jump_difference_ticks': by_jump if matched else None,
-            'matched': len(matched), 'success_agrees': bool(is_inside),
+    low, high = bootstrap_median(matched, 0, resamples=RESAMPLES)
+    return {'difference_ticks': ticks, 'matched': len(matched),
+            'jump_difference_ticks': [_middle(matched), low, high] if matched else None,
+            'success_agrees': bool(is_inside),
             'reaction_agrees': ticks is not None and abs(ticks) <= MOST_TICKS,
             'jump_agrees': len(matched) >= max(1.0, LEAST_MATCHED * len(apart))
-            and abs(by_jump[0] or 0.0) <= MOST_TICKS}
+            and low <= MOST_TICKS and high >= -MOST_TICKS}
 
 
 def median_of(counts: Mapping[int, int], endless: int = 0) -> float | None:

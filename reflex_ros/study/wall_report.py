@@ -39,7 +39,9 @@ REACTION = (
     'clock as well. *Jump by jump*: what the virtual runs say of a jump at the same phase, the '
     'median over all places where they have it, less what the jump waited in wall time; the '
     'median over the jumps with its bootstrap interval, and how many of the jumps have a phase '
-    'that the virtual runs have as well.')
+    'that the virtual runs have as well. A round of the rhythm is now longer, now shorter, on '
+    'both clocks, and a few jumps say no more of it than their interval; over all instants the '
+    'same rounds are counted whole.')
 LEFT = (
     'What differs all the same: the bus between bridge and arm takes time in wall time and none '
     'on the virtual clock; threads wait for a core; long stage times come in bursts, which a '

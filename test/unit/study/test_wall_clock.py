@@ -242,6 +242,8 @@ def test_runs_out_of_step_can_fail():
     own, other = at_the_same_phases(rhythm(), rhythm(start_ms=70, wait_ms=141))
     assert [there - here for here, there in zip(own, other, strict=True)] == [41.0] * 5
     assert not agreement(side(0.8, 100.0), side(0.8, 100.0), [41.0] * 5)['jump_agrees']
+    assert not agreement(side(0.8, 100.0), side(0.8, 100.0), [-41.0] * 5)['jump_agrees']
+    assert agreement(side(0.8, 100.0), side(0.8, 100.0), [41.0, 50.0, 3.0])['jump_agrees']
 
 
 def test_a_phase_that_the_other_run_never_has_is_not_compared():
