@@ -84,6 +84,11 @@ HOMED_BIT = 1 << 7
 _MDEG_PER_RAD = 180_000.0 / math.pi
 _TORQUE_NM_PER_A = (1.18125, 1.18125, 1.18125, 0.95844, 0.95844, 0.95844)
 _PAIR = struct.Struct('>ii')
+_GRIPPER = struct.Struct('>ihBB')
+_MOTOR = struct.Struct('>hhi')
+_DRIVER = struct.Struct('>HhbBH')
+_ANGLE_LIMIT = struct.Struct('>BhhHB')
+_ACCELERATION_LIMIT = struct.Struct('>BH')
 _FIRMWARE = re.compile(rb'S-V(\d+)\.(\d+)-(\d+)')
 _FIRMWARE_LENGTH = 8
 
@@ -251,31 +256,31 @@ def decode_pair(data: bytes) -> tuple[int, int]:
 
 def decode_gripper(data: bytes) -> GripperState:
     """Decode 0x2A8."""
-    opening_um, torque_mnm, bits, _ = struct.unpack('>ihBB', data)
+    opening_um, torque_mnm, bits, _ = _GRIPPER.unpack(data)
     return GripperState(opening_um * 1e-6, torque_mnm * 1e-3, bits)
 
 
 def decode_motor(data: bytes) -> MotorState:
     """Decode 0x251..0x256; the scale of the position in bytes 4..7 is not documented: unused."""
-    speed, current, _ = struct.unpack('>hhi', data)
+    speed, current, _ = _MOTOR.unpack(data)
     return MotorState(speed * 1e-3, current * 1e-3)
 
 
 def decode_driver(data: bytes) -> DriverState:
     """Decode 0x261..0x266."""
-    voltage, driver_c, motor_c, bits, _ = struct.unpack('>HhbBH', data)
+    voltage, driver_c, motor_c, bits, _ = _DRIVER.unpack(data)
     return DriverState(voltage * 0.1, driver_c, motor_c, bits)
 
 
 def decode_angle_limit(data: bytes) -> AngleLimit:
     """Decode 0x473."""
-    joint, upper, lower, speed, _ = struct.unpack('>BhhHB', data)
+    joint, upper, lower, speed, _ = _ANGLE_LIMIT.unpack(data)
     return AngleLimit(joint, math.radians(lower * 0.1), math.radians(upper * 0.1), speed * 1e-3)
 
 
 def decode_acceleration_limit(data: bytes) -> AccelerationLimit:
     """Decode 0x47C; bytes 3..7 are unused."""
-    joint, acceleration = struct.unpack_from('>BH', data)
+    joint, acceleration = _ACCELERATION_LIMIT.unpack_from(data)
     return AccelerationLimit(joint, acceleration * 1e-2)
 
 
