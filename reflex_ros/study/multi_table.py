@@ -141,7 +141,10 @@ def _run(pair: tuple[str, Trial]) -> dict[str, Any]:
 
 def run_all(checkpoint: Path, wanted: Iterable[Trial], journal: Path, *,
             workers: int) -> list[dict[str, Any]]:
-    """Run the episodes that the journal (JSON lines) does not have yet; returns all of them."""
+    """Run the episodes that the journal (JSON lines) does not have yet; returns the wanted ones.
+
+    They are in the order in which they were asked for, whatever else the journal has.
+    """
     wanted, kept = list(wanted), journal.read_text('utf-8') if journal.exists() else ''
     rows = [json.loads(line) for line in kept.splitlines() if line.endswith('}')]
     done = {(row['task'], row['condition'], row['seed']) for row in rows}
@@ -154,7 +157,8 @@ def run_all(checkpoint: Path, wanted: Iterable[Trial], journal: Path, *,
             file.flush()
             rows.append(row)
             bar.update()
-    return rows
+    found = {(row['task'], row['condition'], row['seed']): row for row in rows}
+    return [found[t.task, t.condition, t.seed] for t in wanted]
 
 
 def summarise(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -195,7 +199,7 @@ def main(args: Sequence[str] | None = None) -> int:
               'further': options.further, 'checkpoint': options.checkpoint.name,
               'model_id': _policy(str(options.checkpoint)).spec.model_id}
     path = write_result(options.out, 'tiny_multi', config=config, summary=summarise(rows),
-                        unit='share', n=len(rows), revision=revision)
+                        samples=rows, unit='share', n=len(rows), revision=revision)
     print(path)
     return 0
 

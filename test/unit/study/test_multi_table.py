@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 
 import numpy as np
@@ -11,8 +12,10 @@ from reflex_ros.sim.instructions import every_wording, wordings
 from reflex_ros.sim.looks import UNSEEN_BALLS, UNSEEN_CUBES, Look
 from reflex_ros.study import multi_table
 from reflex_ros.study.multi_table import AS_TRAINED, COLOUR, OTHERWISE, WORD, WORDING, trial
+from reflex_ros.study.results import newest
 
 SHIPPED = multi_table.Path(multi_table.__file__).parents[1] / 'data' / 'tiny'
+RESULTS = multi_table.Path(__file__).parents[3] / 'results' / 'tiny_multi'
 
 
 def test_every_task_is_run_as_trained_and_the_rest_under_each_further_condition():
@@ -80,6 +83,60 @@ def test_episodes_of_the_journal_are_not_run_again(tmp_path, monkeypatch):
     assert sorted(row['seed'] for row in rows) == [0, 1, 2, 3]
     assert len(multi_table.run_all(SHIPPED, wanted, journal, workers=1)) == 4
     assert ran == [0, 2, 3]
+
+
+def test_what_else_the_journal_has_is_not_of_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(multi_table, 'ProcessPoolExecutor', Here)
+    wanted = [trial('reach', AS_TRAINED, seed) for seed in (2, 0)]
+    journal = tmp_path / 'j.jsonl'
+    journal.write_text(''.join(json.dumps(
+        {'task': task, 'condition': AS_TRAINED, 'seed': seed}) + '\n'
+        for task in ('reach', 'follow') for seed in range(4)))
+    rows = multi_table.run_all(SHIPPED, wanted, journal, workers=1)
+    assert [(row['task'], row['seed']) for row in rows] == [('reach', 2), ('reach', 0)]
+
+
+# ---- the stored table --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def stored():
+    return json.loads(newest(RESULTS).read_text(encoding='utf-8'))
+
+
+def follows(result):
+    """Return whether the figures of a result are those of its episodes, each of them once."""
+    config, rows = result['config'], result['samples']
+    wanted = multi_table.trials(config['episodes'], config['further'])
+    return ([(one.task, one.condition, one.seed, one.instruction) for one in wanted]
+            == [(row['task'], row['condition'], row['seed'], row['instruction']) for row in rows]
+            and multi_table.summarise(rows) == result['summary'] and result['n'] == len(rows))
+
+
+def test_the_stored_table_has_every_episode_that_it_comes_from(stored):
+    assert follows(stored) and stored['n'] > 400
+
+
+@pytest.mark.parametrize('change', [
+    lambda result: result['samples'].pop(), lambda result: result.update(samples=[]),
+    lambda result: result['samples'][3].update(success=[False]),
+    lambda result: result['samples'][0].update(seed=4999),
+    lambda result: result['summary'][0].update(successes=41)])
+def test_a_table_without_its_episodes_can_fail(stored, change):
+    planted = copy.deepcopy(stored)
+    change(planted)
+    assert not follows(planted)
+
+
+def test_a_stored_episode_is_found_again(stored):
+    row = min((row for row in stored['samples'] if row['task'] == 'drawer'),
+              key=lambda row: row['seconds'])
+    try:
+        policy = TinyPolicy.load(SHIPPED.parent / 'tiny_multi')
+        again = multi_table.run_trial(policy, trial(row['task'], row['condition'], row['seed']))
+    except ConfigError as error:
+        pytest.skip(f'no off-screen rendering here: {error}')
+    assert json.loads(json.dumps(again)) == row
 
 
 class Here:
