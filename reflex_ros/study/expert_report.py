@@ -88,7 +88,7 @@ def claim(root: Path) -> Claim:
     found = load_result(root)
     if found is None:
         return Claim(text, ABSENT, '', '', f'no file in `{FOLDER}`', 'the bench was not run',
-                     f'`{COMMAND}`')
+                     f'`{COMMAND}`', TITLE)
     path, result = found
     tasks = result['summary']
     worst = min(tasks, key=lambda one: float(one['success']))
@@ -98,4 +98,4 @@ def claim(root: Path) -> Claim:
                  f'worst: {worst["task"]} {least} %, {len(tasks)} tasks with '
                  f'{worst["episodes"]} episodes',
                  '' if is_met else 'the script of that task fails',
-                 f'[experts](../{FOLDER}/{path.name}), `{COMMAND}`')
+                 f'[experts](../{FOLDER}/{path.name}), `{COMMAND}`', TITLE)

@@ -32,6 +32,7 @@ from reflex_ros.study.results_page_render import (
     Picture,
     Table,
     Text,
+    slug,
     to_html,
     to_markdown,
 )
@@ -63,32 +64,45 @@ def build(root: Path) -> dict[Path, str]:
 
 def page(found: Sequence[Found], root: Path) -> list[Block]:
     """Return the whole page; ``root``: checkout with the results of benches and of wall time."""
-    blocks: list[Block] = [Heading(1, TITLE), Text(INTRO)]
-    blocks += what_holds([expert_report.claim(root), *claims(found), *bench_claims(root),
-                          wall_report.claim(root)])
-    blocks += [Text(READING)]
-    for one in found:
-        blocks += section(one)
+    blocks: list[Block] = [block for one in found for block in section(one)]
     blocks += [*expert_report.section(root), *results_page_benches.sections(root)]
     blocks += wall_report.section(root)
     blocks += [Heading(2, 'Stage times'), Text(PROFILES), _profiles(found)]
     blocks += [Heading(2, 'Elsewhere'), Table(('what', 'where'), ELSEWHERE)]
     blocks += [Heading(2, 'Your own grid'), Text(OWN_GRID), Table(('key', 'values'), keys())]
-    return [*blocks, *results_page_missing.section(found, root)]
+    blocks += results_page_missing.section(found, root)
+    titles = [block.text for block in blocks if isinstance(block, Heading)]
+    made = [expert_report.claim(root), *claims(found), *bench_claims(root),
+            wall_report.claim(root)]
+    return [Heading(1, TITLE), Text(INTRO), *what_holds(made, titles), Text(READING), *blocks]
 
 
-def what_holds(found: Sequence[Claim]) -> list[Block]:
-    """Return how many claims hold and do not, and a table for each verdict."""
+def what_holds(found: Sequence[Claim], titles: Sequence[str]) -> list[Block]:
+    """Return how many claims hold and do not, by topic, and a table for each verdict.
+
+    Args:
+        found: Every claim. ``titles``: of the sections, to which topics are linked.
+    """
     counts = [sum(claim.verdict == word for claim in found) for word in VERDICTS]
     total = 'Of {} claims **{} hold**, **{} do not**, {} are not decided, {} not measured.'
     blocks: list[Block] = [Heading(2, 'What holds and what does not'),
-                           Text(total.format(len(found), *counts))]
+                           Text(total.format(len(found), *counts)), by_topic(found, titles)]
     for word in VERDICTS:
         own = [claim.row() for claim in found if claim.verdict == word]
         if own:
             blocks += [Heading(3, word.capitalize()), Text(VERDICT_WORDS[word]),
                        _without_empty(CLAIM_HEAD, own)]
     return blocks
+
+
+def by_topic(found: Sequence[Claim], titles: Sequence[str]) -> Table:
+    """Return how many claims of each topic have which verdict; nothing stands for none."""
+    rows = []
+    for topic in dict.fromkeys(claim.topic for claim in found):
+        own = [claim.verdict for claim in found if claim.topic == topic]
+        name = f'[{topic}](#{slug(topic)})' if topic in titles else topic
+        rows.append([name, *(str(own.count(word) or '') for word in VERDICTS)])
+    return Table(('topic', *VERDICTS), rows)
 
 
 def _without_empty(head: Sequence[str], body: Sequence[Sequence[str]]) -> Table:

@@ -7,6 +7,7 @@ not measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ from reflex_ros.study.experiment_table import interval
 from reflex_ros.study.results_page_benches import (
     FUSED,
     NORMS,
+    TITLES,
     call_failures,
     fusions,
     memory_pairs,
@@ -45,20 +47,25 @@ OTHERWISE = MappingProxyType({
 
 def bench_claims(root: Path) -> list[Claim]:
     """Return every claim that a bench decides."""
-    makers: tuple[tuple[str, Callable[[Bench], Iterator[Claim]], str], ...] = (
-        ('denoise_variants', cache_claims, 'Reuse gives the actions of a full recomputation'),
-        ('stability', norm_claims, 'Norms in plain bfloat16 become unstable'),
-        ('policy', time_claims, 'A call costs less than in the reference implementations'),
-        ('memory', memory_claims, 'A context allocated once takes less memory'),
-        ('tiny', tiny_claims, '`tiny` succeeds more often with `reflex`'),
-        ('tiny_multi', multi_claims, '`tiny_multi` solves every task'),
+    cache, norms, stages, memory, fusion = TITLES
+    makers: tuple[tuple[str, Callable[[Bench], Iterator[Claim]], str, str], ...] = (
+        ('denoise_variants', cache_claims, cache,
+         'Reuse gives the actions of a full recomputation'),
+        ('stability', norm_claims, norms, 'Norms in plain bfloat16 become unstable'),
+        ('policy', time_claims, stages, 'A call costs less than in the reference implementations'),
+        ('memory', memory_claims, memory, 'A context allocated once takes less memory'),
+        ('denoise_variants', fusion_claims, fusion, 'Fusion saves CPU time'),
+        ('tiny', tiny_claims, '`tiny` at equal delay', '`tiny` follows better with `reflex`'),
+        ('tiny_multi', multi_claims, '`tiny_multi` without delay',
+         '`tiny_multi` solves every task'),
     )
     found: list[Claim] = []
-    for name, make, text in makers:
+    for name, make, topic, text in makers:
         bench = load_bench(root, name)
-        found += [absent(name, text)] if bench is None else make(bench)
+        own = [absent(name, text)] if bench is None else make(bench)
+        found += [replace(claim, topic=topic) for claim in own]
     if load_bench(root, 'gpu') is None:
-        found += gpu_claims()
+        found += [replace(claim, topic='On a GPU') for claim in gpu_claims()]
     return found
 
 
@@ -109,7 +116,6 @@ def cache_claims(bench: Bench) -> Iterator[Claim]:
                HOLDS if min(naive) > exact else FAILS,
                f'MSE {min(naive):.1e} to {max(naive):.1e} against at most {exact:.1e}',
                'its actions differ by no more than the rounding')
-    yield from fusion_claims(bench)
     if not any('success' in one['naive'] for one in subjects):
         yield made(bench, name, 'A naive cache costs success (Table 4)', ABSENT, 'actions alone',
                    'the weights are random and can do no task')

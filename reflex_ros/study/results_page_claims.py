@@ -6,7 +6,7 @@ A verdict is computed from stored lines, never written down. Words stand here, n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -44,7 +44,7 @@ class Claim:
     Attributes:
         text: The claim. ``verdict``: one of ``VERDICTS``. ``steps``: rows executed, per side.
         tag: ``measured`` or ``simulated``. ``evidence``: figures. ``why``: where it differs.
-        source: File, command and ids of the cells.
+        source: File, command and ids of the cells. ``topic``: section that it belongs to.
     """
 
     text: str
@@ -54,6 +54,7 @@ class Claim:
     evidence: str
     why: str
     source: str
+    topic: str = ''
 
     def row(self) -> list[str]:
         """Return the cells of its row."""
@@ -107,9 +108,12 @@ def pairs() -> list[Pair]:
 def claims(found: Sequence[Found]) -> list[Claim]:
     """Return every claim that the experiments decide."""
     by_name = {one.experiment.name: one for one in found}
-    return [*(order(one, claim) for one in found for claim in one.paper.get('orders', ())),
-            *(compare(by_name[pair.experiment], pair) for pair in pairs()),
-            *delays(by_name['figure9']), stalls(by_name['table1'])]
+    made = [(one, order(one, claim)) for one in found for claim in one.paper.get('orders', ())]
+    made += [(by_name[pair.experiment], compare(by_name[pair.experiment], pair))
+             for pair in pairs()]
+    made += [(by_name['figure9'], claim) for claim in delays(by_name['figure9'])]
+    made.append((by_name['table1'], stalls(by_name['table1'])))
+    return [replace(claim, topic=one.experiment.title) for one, claim in made]
 
 
 def verdict(mine: Any, theirs: Any, more_is_better: bool) -> str:

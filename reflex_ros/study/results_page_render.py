@@ -78,7 +78,8 @@ def to_html(title: str, blocks: Sequence[Block]) -> str:
 
 def _html(block: Block) -> str:
     if isinstance(block, Heading):
-        return f'<h{block.level}>{_inline(block.text)}</h{block.level}>'
+        return (f'<h{block.level} id="{slug(block.text)}">{_inline(block.text)}'
+                f'</h{block.level}>')
     if isinstance(block, Text):
         return f'<p>{_inline(block.text)}</p>'
     if isinstance(block, Picture):
@@ -87,6 +88,11 @@ def _html(block: Block) -> str:
     body = ''.join('<tr>' + ''.join(f'<td>{_inline(cell)}</td>' for cell in row) + '</tr>\n'
                    for row in block.rows)
     return f'<table>\n<tr>{head}</tr>\n{body}</table>'
+
+
+def slug(title: str) -> str:
+    """Return what a link to a heading ends with."""
+    return re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-')
 
 
 def _inline(text: str) -> str:

@@ -167,7 +167,7 @@ def claim(root: Path) -> Claim:
     found = load_result(root)
     if found is None:
         return Claim(QUESTION, ABSENT, '', '', f'no file in `{FOLDER}`',
-                     'the bench was not run', f'`{COMMAND}`')
+                     'the bench was not run', f'`{COMMAND}`', TITLE)
     cells = found[1]['summary']['cells']
     agreed = sum(map(is_agreed, cells))
     apart = [abs(cell['difference_ticks']) for cell in cells
@@ -181,4 +181,4 @@ def claim(root: Path) -> Claim:
         evidence += f', jump by jump at most {max(jumps):.2f}'
     return Claim(QUESTION, HOLDS if agreed == len(cells) else FAILS, '', 'measured', evidence,
                  '' if agreed == len(cells) else 'not in every cell, see there',
-                 f'[wall_clock](../{FOLDER}/{found[0].name}), `{COMMAND}`')
+                 f'[wall_clock](../{FOLDER}/{found[0].name}), `{COMMAND}`', TITLE)

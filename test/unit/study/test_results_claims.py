@@ -35,7 +35,7 @@ OF_WORDS = {'success': 'success', 'reaction': 'reaction_ms', 'stalled chunks': '
 def claim_rows(text):
     """Return every row of the tables of claims, by column; a column left out is empty."""
     found, head = [], ()
-    for line in text.splitlines():
+    for line in text[text.index('\n### '):].splitlines():
         cut = [cell.strip() for cell in line.strip('|').split('|')]
         if line.startswith('| claim'):
             head = cut
@@ -242,6 +242,34 @@ def test_the_first_line_counts_the_verdicts(sections, rows):
     assert all(counted[:3])
 
 
+def topics(text):
+    """Return the counts of each topic by its title, links taken away."""
+    found = {}
+    for line in text.split('\n### ')[0].splitlines():
+        cut = [cell.strip() for cell in line.strip('|').split('|')]
+        if line.startswith('| ') and len(cut) == 5 and cut[0] not in ('topic', '---'):
+            found[re.sub(r'\[(.*)\]\(#.*\)', r'\1', cut[0])] = [int(n or 0) for n in cut[1:]]
+    return found
+
+
+def test_the_first_table_counts_the_verdicts_by_topic(sections, rows, experiments):
+    found = topics(sections[TITLE])
+    assert [sum(column) for column in zip(*found.values(), strict=True)] == [
+        sum(word_of(row) == word for row in rows) for word in VERDICTS]
+    for name, one in experiments.items():
+        own = [word_of(row) for row in rows if experiment_of(row) == name]
+        assert found[one.experiment.title] == [own.count(word) for word in VERDICTS], name
+    assert set(sections) >= {title for title in found if not re.search('`|GPU', title)}
+
+
+def test_a_wrong_count_of_a_topic_can_fail(sections, rows, experiments):
+    wrong = re.sub(r'(\(#controllable-delay\) \| )(\d)', r'\g<1>9', sections[TITLE])
+    assert topics(wrong) != topics(sections[TITLE])
+    with pytest.raises(AssertionError):
+        test_the_first_table_counts_the_verdicts_by_topic(
+            {**sections, TITLE: wrong}, rows, experiments)
+
+
 def test_what_does_not_hold_is_said(rows):
     text = {row['claim']: word_of(row) for row in rows}
     for claim in ('`reflex` reacts sooner than `async_naive` at 0 ms of delay',
@@ -302,4 +330,4 @@ def test_a_cell_without_lines_is_not_measured(monkeypatch, experiments):
     assert compare(experiments['jump100'], pair).verdict == ABSENT
     found = claims(list(experiments.values()))
     assert {claim.verdict for claim in found} == {ABSENT}
-    assert '**0 hold**' in what_holds(found)[1].text
+    assert '**0 hold**' in what_holds(found, [])[1].text
