@@ -11,6 +11,7 @@ Source: DH table of ``piper_sdk`` (kinematics/piper_fk.py), modified (Craig) con
 from __future__ import annotations
 
 import math
+from functools import cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -142,6 +143,7 @@ _PROPS = """\
 """
 
 
+@cache
 def dh_table(dh: Dh = 'new') -> tuple[DhRow, ...]:
     """Return the six rows of the modified DH table, m and rad.
 
