@@ -133,7 +133,7 @@ def section(one: Found) -> list[Block]:
     if 'rows' in one.paper:
         head = [str(name) for name in one.paper['head']]
         body = [[*map(str, row), '`paper`'] for row in one.paper['rows']]
-        blocks += [Text('The paper:'), Table((*head, 'tag'), body)]
+        blocks += [Text(f'The paper, {one.paper["of"]}:'), Table((*head, 'tag'), body)]
     if one.paper.get('note'):
         blocks.append(Text(' '.join(str(one.paper['note']).split())))
     return [*blocks, *(Text(order_words(order(one, claim)))

@@ -27,13 +27,15 @@ NORMS = (('BF16 baseline', 'bf16'), ('BF16 + FP32 norm only', 'fp32_norm_only'),
 FUSED = ('packed QKV', 'packed GLU', 'fused attention')
 BENCHES = ('denoise_variants', 'stability', 'policy', 'memory')
 SHOWN_FRAMES = (1, 3, 16)
+NO_GPU = 'On a GPU: not measured, none was at hand.'
+ON_GPU = 'On a GPU: [gpu.md](gpu.md).'
 NO_TASK = (
     'Success is not measured: weights of Pi0, Pi0.5 and SmolVLA are random here and can do no '
     'task, and no policy of ours was driven with a naive cache.')
-NO_GPU = (
+STAGES_TEXT = (
     'The times of the paper are those of an RTX 4090; ours are CPU time of one thread, of a '
     'network of the same form and less size with random weights, so that only the shares can be '
-    'compared. On a GPU: not measured, none was at hand.')
+    'compared.')
 NORMS_TEXT = (
     'The paper does not say from which inputs its norms fail. Ours: streams of noise and of '
     'extreme, tiny, constant and outlying values, and whole calls of `tiny`, whose norms always '
@@ -43,21 +45,23 @@ NORMS_TEXT = (
 MEMORY_TEXT = (
     'The paper gives the peak memory of a GPU, with weights; ours are the bytes of a context '
     'alone, kept between two calls: the slots of the ring and the copy that the policy works on, '
-    'allocated once, against one tensor that is concatenated anew. Peak memory of a GPU is not '
-    'measured, none was at hand. More lengths: [benches.md](benches.md).')
+    'allocated once, against one tensor that is concatenated anew. More lengths: '
+    '[benches.md](benches.md).')
 FUSION_TEXT = (
     'CPU time of the denoise loop without a fusion, divided by that with it, median of the '
-    'rounds. The paper has the figure for a GPU, without numbers that were at hand; on a GPU it '
-    'is not measured here.')
+    'rounds. The paper has the figure for a GPU, without numbers that were at hand.')
 
 
 def sections(root: Path) -> list[Block]:
     """Return the sections of the page that come from benches."""
     paper = load_paper(root)
     found = {name: load_bench(root, name) for name in BENCHES}
+    gpu = NO_GPU if load_bench(root, 'gpu') is None else ON_GPU
     return [*cache_section(paper, found['denoise_variants']),
-            *norm_section(paper, found['stability']), *stage_section(paper, found['policy']),
-            *memory_section(paper, found['memory']), *fusion_section(found['denoise_variants'])]
+            *norm_section(paper, found['stability']),
+            *stage_section(paper, found['policy'], gpu),
+            *memory_section(paper, found['memory'], gpu),
+            *fusion_section(found['denoise_variants'], gpu)]
 
 
 def beside(paper: Mapping[str, Any], ours: Mapping[str, Sequence[str]],
@@ -87,7 +91,7 @@ def origin(name: str, bench: Bench | None) -> Text:
     dirty = ' with uncommitted changes' if result['dirty'] else ''
     return Text(f'Ours: tag `{result["tag"]}`, [{name}](../{bench.path}), commit '
                 f'`{result["sha"][:7]}`{dirty}, {machine["cpu"]}, {machine["cores"]} cores, '
-                f'no GPU. {command}')
+                f'{result["gpu"] or "no GPU"}. {command}')
 
 
 # ---- Table 4 -----------------------------------------------------------------------------------
@@ -161,7 +165,7 @@ def call_failures(summary: Mapping[str, Any], precision: str) -> tuple[int, int]
 # ---- Table 7 -----------------------------------------------------------------------------------
 
 
-def stage_section(paper: Mapping[str, Any], bench: Bench | None) -> list[Block]:
+def stage_section(paper: Mapping[str, Any], bench: Bench | None, gpu: str) -> list[Block]:
     """Return the time of each stage."""
     cells = stage_subject(bench)
     head = [f'`{variant}` {dtype} ms, `measured`' for variant, dtype in cells]
@@ -178,7 +182,7 @@ def stage_section(paper: Mapping[str, Any], bench: Bench | None) -> list[Block]:
         }
     about = ('Prefill of ours: image tower + prefix of the language model. Preprocessing and '
              'decoding are parts of these and not measured apart; what the paper calls fusion is '
-             f'part of the prefix here. {NO_GPU}')
+             f'part of the prefix here. {STAGES_TEXT} {gpu}')
     return [Heading(2, TITLES[2]), beside(paper['table7'], ours, head),
             Text(about), origin('policy', bench)]
 
@@ -196,7 +200,7 @@ def stage_subject(bench: Bench | None) -> dict[tuple[str, str], Mapping[str, Any
 # ---- memory ------------------------------------------------------------------------------------
 
 
-def memory_section(paper: Mapping[str, Any], bench: Bench | None) -> list[Block]:
+def memory_section(paper: Mapping[str, Any], bench: Bench | None, gpu: str) -> list[Block]:
     """Return memory against context, beside what the paper says of memory."""
     rows = bench.result['summary']['rows'] if bench else []
     pairs = memory_pairs(rows)
@@ -208,7 +212,7 @@ def memory_section(paper: Mapping[str, Any], bench: Bench | None) -> list[Block]
                            beside(paper['memory'], ours, head)]
     if pairs:
         blocks.append(Picture('results-memory.svg', TITLES[3], _curve(pairs)))
-    return [*blocks, Text(MEMORY_TEXT), origin('memory', bench)]
+    return [*blocks, Text(f'{MEMORY_TEXT} {gpu}'), origin('memory', bench)]
 
 
 def memory_pairs(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, int], Any]:
@@ -230,11 +234,11 @@ def _curve(pairs: Mapping[tuple[str, str, int], Any]) -> str:
 # ---- Figure 11 ---------------------------------------------------------------------------------
 
 
-def fusion_section(bench: Bench | None) -> list[Block]:
+def fusion_section(bench: Bench | None, gpu: str) -> list[Block]:
     """Return what each fusion brings on the action expert."""
     title = TITLES[4]
     if bench is None:
-        return [Heading(2, title), Text(FUSION_TEXT), origin('denoise_variants', bench)]
+        return [Heading(2, title), Text(f'{FUSION_TEXT} {gpu}'), origin('denoise_variants', bench)]
     found = fusions(bench)
     networks = list(dict.fromkeys((family, dtype) for _, family, dtype in found))
     table = Table(('network', *(f'without {part}, `measured`' for part in FUSED)), [
@@ -245,7 +249,7 @@ def fusion_section(bench: Bench | None) -> list[Block]:
               for (part, family, dtype), value in found.items()]
     plot = dots(title, ('CPU time without ÷ with',), points)
     return [Heading(2, title), table, Picture('results-figure11.svg', title, plot),
-            Text(FUSION_TEXT), origin('denoise_variants', bench)]
+            Text(f'{FUSION_TEXT} {gpu}'), origin('denoise_variants', bench)]
 
 
 def fusions(bench: Bench) -> dict[tuple[str, str, str], tuple[float, float, float]]:

@@ -6,18 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reflex_ros.study import wall_report
+from reflex_ros.study import expert_report, wall_report
 from reflex_ros.study.experiment_file import CHOICES, PARTS
 from reflex_ros.study.results_page_found import COMMANDS, Found, load_bench, load_paper
 from reflex_ros.study.results_page_render import Block, Heading, Table, Text
 
 TITLE = 'Not run'
 GPU = (
-    'On a GPU, nothing: the times of Tables 1, 7, 8, 9 and 10, the memory of Table 8, and the '
-    'figures of the paper on fusion (11), scales (6) and efficiency (12). Command: `make gpu`.')
+    'On a GPU, nothing: the times of Table 1, Table 7, Table 8, Table 9 and Table 10, the memory '
+    'of Table 8, fusion (Figure 11), scales (Figure 6) and efficiency (Figure 12). Command: '
+    '`make gpu`.')
 KINETIX = (
-    'LIBERO, Kinetix and a real arm are not here, so the success of Tables 3, 8 and 10, the '
-    'trials of Table 2 and Figures 6, 7 and 12 are not run.')
+    'LIBERO, Kinetix and a real arm are not here, so the success of Table 3, Table 8 and '
+    'Table 10, the trials of Table 2 and Figure 6, Figure 7 and Figure 12 are not run.')
 UNUSED = (
     'No cell that was run has as {what}: {names}. `reflex-ros experiment` runs such cells from a '
     'file of yours.')
@@ -26,16 +27,17 @@ UNUSED = (
 def section(found: Sequence[Found], root: Path) -> list[Block]:
     """Return everything that was not run, and the tables of the paper without one of ours."""
     blocks: list[Block] = [Heading(2, TITLE), *(Text(f'* {one}') for one in missing(found, root))]
+    has_gpu = load_bench(root, 'gpu') is not None
     for table in load_paper(root).get('unmeasured', ()):
-        blocks += [Heading(3, str(table['title'])), unmeasured(table)]
+        blocks += [Heading(3, str(table['title'])), unmeasured(table, has_gpu=has_gpu)]
     return blocks
 
 
-def unmeasured(table: Mapping[str, Any]) -> Table:
-    """Return a table of the paper with a column that says why there is none of ours."""
+def unmeasured(table: Mapping[str, Any], *, has_gpu: bool) -> Table:
+    """Return a table of the paper with a column that says what one of ours would need."""
     head = [str(table['head'][0]), *(f'{name}, `paper`' for name in table['head'][1:]), 'ours']
-    return Table(head, [[*map(str, row), f'not measured: {table["why"]}']
-                        for row in table['rows']])
+    lacks = ', '.join(f'no {one}' for one in table['needs'] if one != 'GPU' or not has_gpu)
+    return Table(head, [[*map(str, row), f'not measured: {lacks} here'] for row in table['rows']])
 
 
 def missing(found: Sequence[Found], root: Path) -> Iterator[str]:
@@ -52,6 +54,8 @@ def missing(found: Sequence[Found], root: Path) -> Iterator[str]:
                 if name != 'gpu' and load_bench(root, name) is None)
     if wall_report.load_result(root) is None:
         yield f'No cell in wall time. Command: `{wall_report.COMMAND}`.'
+    if expert_report.load_result(root) is None:
+        yield f'No expert alone. Command: `{expert_report.COMMAND}`.'
     yield KINETIX
     late = multi_under_delay(found)
     if late:

@@ -12,7 +12,10 @@ from reflex_ros.core.stats import wilson
 from reflex_ros.study import expert_report
 from reflex_ros.study.results_page_bench_claims import bench_claims
 from reflex_ros.study.results_page_benches import TITLES, beside
+from reflex_ros.study.results_page_benches import sections as page_sections
 from reflex_ros.study.results_page_found import load_paper
+from reflex_ros.study.results_page_missing import section as not_run
+from reflex_ros.study.results_page_render import to_markdown
 
 ROOT = Path(__file__).parents[3]
 CACHE, NORMS, STAGES, MEMORY, FUSION = TITLES
@@ -366,3 +369,14 @@ def test_without_a_result_a_claim_is_not_measured_and_a_gpu_is_told_of(tmp_path)
     (tmp_path / 'results' / 'gpu').mkdir(parents=True)
     (tmp_path / 'results' / 'gpu' / '20260101T000000Z-aaaaaaa.json').write_text('{}')
     assert not any('on a GPU' in claim.text for claim in bench_claims(tmp_path))
+
+
+def test_the_page_does_not_deny_a_result_of_a_gpu(tmp_path):
+    (tmp_path / 'config').mkdir()
+    (tmp_path / 'config' / 'experiments').symlink_to(ROOT / 'config' / 'experiments')
+    assert 'none was at hand' in to_markdown(page_sections(tmp_path))
+    assert 'no GPU' in to_markdown(not_run([], tmp_path))
+    (tmp_path / 'results' / 'gpu').mkdir(parents=True)
+    (tmp_path / 'results' / 'gpu' / '20260101T000000Z-aaaaaaa.json').write_text('{}')
+    assert 'none was at hand' not in to_markdown(page_sections(tmp_path))
+    assert not any(words in to_markdown(not_run([], tmp_path)) for words in ('no GPU', 'On a GPU'))

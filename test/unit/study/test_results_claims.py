@@ -270,15 +270,14 @@ def test_a_wrong_count_of_a_topic_can_fail(sections, rows, experiments):
             {**sections, TITLE: wrong}, rows, experiments)
 
 
-def test_what_does_not_hold_is_said(rows):
-    text = {row['claim']: word_of(row) for row in rows}
+def test_what_may_speak_against_us_is_asked_too(rows):
+    text = {row['claim']: row for row in rows}
     for claim in ('`reflex` reacts sooner than `async_naive` at 0 ms of delay',
                   'Norms in plain bfloat16 become unstable (Table 5)',
                   'A context allocated once takes less memory than one that is concatenated'):
-        assert text[claim] == FAILS
-    tables = [word for claim, word in text.items()
-              if claim.startswith('Table 2') and 'scripted expert' in claim]
-    assert len(tables) == 3 and FAILS in tables
+        assert claim in text
+    for start, count in (('Table 1', 3), ('Table 2', 6), ('Table 9', 1), ('`tiny_multi`', 5)):
+        assert sum(claim.startswith(start) for claim in text) == count
 
 
 # ---- the rules ---------------------------------------------------------------------------------

@@ -64,8 +64,9 @@ def unsourced(text, stored, numbers, experiments):
     seeds = {str(one.experiment.seeds[-1]) for one in experiments.values()} | {'0', '95'}
     settings = set(numbers(given())) | seeds
     settings |= {f'{float(one):.1f}' for one in settings}
-    settings |= {str(len(one.experiment.seeds) * len(one.experiment.cells) - len(one.lines))
-                 for one in experiments.values()}
+    for one in experiments.values():
+        planned = len(one.experiment.seeds) * len(one.experiment.cells)
+        settings |= {str(planned), str(planned - len(one.lines))}
     times = json.loads((FILES / 'stage_times.json').read_text(encoding='utf-8'))
     titles = {one.experiment.title: one.experiment.name for one in experiments.values()}
     rows = paper_rows()
