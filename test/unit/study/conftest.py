@@ -101,8 +101,9 @@ class Stored:
         self.cells, self.walls, self._figures = {}, {}, {}
         for path in (ROOT / 'results' / 'experiments').glob('*/results.jsonl'):
             name = path.parent.name
-            self.walls[name] = [json.loads(line) for line in
-                                path.with_name('wall.jsonl').read_text().splitlines()]
+            wall = path.with_name('wall.jsonl')
+            self.walls[name] = [json.loads(line) for line in (
+                wall.read_text().splitlines() if wall.is_file() else ())]
             for text in path.read_text().splitlines():
                 line = json.loads(text)
                 own = self.cells.setdefault(name, {}).setdefault(line['cell'], {})
