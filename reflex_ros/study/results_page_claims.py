@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -174,8 +174,8 @@ def order(one: Found, claim: Mapping[str, Any]) -> Claim:
     """Return whether modes are in the order of the paper, and if not, why they may not be.
 
     It holds if each is better than the next with intervals apart. It does not hold if one is
-    worse than the next with intervals apart, or if our intervals leave no room for the lead that
-    the paper gives it. It is else not decided.
+    worse than a later one with intervals apart, or if our intervals leave no room for the lead
+    that the paper gives it. It is else not decided.
     """
     figure, labels = claim['figure'], list(claim['cells'])
     words, more_is_better, *_ = FIGURES[figure]
@@ -187,14 +187,25 @@ def order(one: Found, claim: Mapping[str, Any]) -> Claim:
     values = [estimate(figures, figure) for _, figures in found.values()]
     if None in values:
         return missing(one, text, steps, origin)
-    leads = claim.get('leads', [None] * (len(labels) - 1))
-    answers, notes = zip(*(step(pair, figure, lead, ours) for pair, ours, lead in zip(
-        pairwise(names), pairwise(values), leads, strict=True)), strict=True)
-    answer = next((word for word in (FAILS, OPEN) if word in answers), HOLDS)
+    found_steps = steps_of(names, values, figure, claim.get('leads'))
+    answer = next((word for word in (FAILS, OPEN) if word in dict(found_steps)), HOLDS)
     evidence = '; '.join([in_order(dict(zip(names, values, strict=True)), figure),
-                          *filter(None, notes)])
+                          *(note for _, note in found_steps if note)])
     why = ' '.join(str(claim['if_other']).split()).rstrip('.') if answer != HOLDS else ''
     return Claim(text, answer, steps, 'simulated', evidence, why, origin)
+
+
+def steps_of(names: Sequence[str], values: Sequence[Any], figure: str,
+             leads: Sequence[float] | None) -> list[tuple[str, str]]:
+    """Return verdict and note of each pair; only neighbours need be apart, but none reversed."""
+    found = []
+    for first, second in combinations(range(len(names)), 2):
+        lead = sum(leads[first:second]) if leads else None
+        answer, note = step((names[first], names[second]), figure, lead,
+                            (values[first], values[second]))
+        if answer == FAILS or second == first + 1:
+            found.append((answer, note))
+    return found
 
 
 def short_names(one: Found, labels: Sequence[str]) -> list[str]:

@@ -28,8 +28,8 @@ READING = (
     'time that no plan covers (*uncovered*), uncovered ticks of the ticks in motion (*stall '
     'ratio*). `h` is the number of rows executed before a chunk is replaced, of each cell in the '
     'order in which a claim names them. An *order* holds if each is better than the next with '
-    'intervals apart; it does not hold if one is worse than the next with intervals apart, or if '
-    'our intervals leave no room for the lead that the paper gives it over the next.')
+    'intervals apart; it does not hold if one is worse than a later one with intervals apart, or '
+    'if our intervals leave no room for the lead that the paper gives it over that one.')
 PROFILES = (
     'What an inference costs on the virtual clock, medians in ms; an episode draws from the '
     'stored samples in an order that its seed decides. `serial`: an inference encodes its own '

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -113,22 +113,26 @@ def order_faults(row, stored, name, keys):
     shown = re.findall(ESTIMATE, said) or re.findall(r'\* (\d+)', said)
     if sorted(shown) != sorted(stored.shown(name, key)[figure] for key in keys):
         yield said
-    answers = [order_step(figure, pair, lead) for pair, lead in zip(
-        pairwise(values), leads_of(row, name, len(keys) - 1), strict=True)]
-    wanted = FAILS if FAILS in answers else OPEN if OPEN in answers else HOLDS
+    leads, places = leads_of(row, name), list(combinations(range(len(keys)), 2))
+    gaps = {(i, j): sum(leads[i:j]) if leads else None for i, j in places}
+    answers = {at: order_step(figure, [values[n] for n in at], gaps[at]) for at in places}
+    wanted = (FAILS if FAILS in answers.values() else HOLDS if all(
+        answers[at] == HOLDS for at in pairwise(range(len(keys)))) else OPEN)
     if word_of(row) != wanted:
         yield word_of(row)
-    known = {f'{most:.1f}' for pair in pairwise(values) for most in [lead_at_most(figure, pair)]}
-    known |= {f'{lead:g}' for lead in leads_of(row, name, len(keys) - 1) if lead is not None}
-    yield from (one for one in re.findall(r' by (?:at most )?([\d.]+)', row['evidence'])
-                if one not in known)
+    known = [(f'{lead_at_most(figure, [values[n] for n in at]):.1f}', f'{gaps[at]:g}')
+             for at in places if gaps[at] is not None]
+    said = re.findall(r'by at most ([\d.-]+) %, in the paper by ([\d.]+)', row['evidence'])
+    yield from (one for one in said if one not in known)
+    if len(said) + row['evidence'].count('is better than') != list(answers.values()).count(FAILS):
+        yield said
 
 
-def leads_of(row, name, count):
+def leads_of(row, name):
     """Return the leads of the paper for the order of a row."""
     own = next(one for one in load_paper(ROOT)[name]['orders']
                if row['claim'].startswith(f'{one["what"]}: {words_of(one)} in the order'))
-    return own.get('leads', [None] * count)
+    return own.get('leads')
 
 
 def words_of(claim):
@@ -321,6 +325,19 @@ def test_an_order_does_not_hold_where_the_lead_of_the_paper_has_no_room(two_cell
     assert tied.verdict == FAILS
     assert '*reflex* leads *sync* by at most 4.0 %, in the paper by 11' in tied.evidence
     assert two_cells(*ours, leads=[3]).verdict == OPEN
+
+
+def test_an_order_does_not_hold_where_the_ends_are_reversed(monkeypatch, experiments):
+    values = {'reflex': (0.7, 0.6, 0.8), 'sync': (0.8, 0.7, 0.9),
+              'queue client, aligned': (0.9, 0.85, 0.95)}
+    monkeypatch.setattr(Found, 'cell', lambda self, label: ('0' * 10, {
+        'success': values[label], 'episodes': 5}))
+    claim = {'figure': 'success', 'cells': list(values), 'if_other': 'reasons', 'what': 'x'}
+    found = order(experiments['jump100'], claim)
+    assert found.verdict == FAILS
+    assert '*async_naive* is better than *reflex*, intervals apart' in found.evidence
+    values['queue client, aligned'] = (0.75, 0.65, 0.85)
+    assert order(experiments['jump100'], claim).verdict == OPEN
 
 
 def test_a_cell_without_lines_is_not_measured(monkeypatch, experiments):
