@@ -6,6 +6,7 @@ import re
 from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -190,7 +191,7 @@ def test_every_claim_about_cells_follows_from_their_lines(rows, stored, experime
     ('evidence', r'to (\d+)\) against', r'to 1\1) against'),
     ('evidence', r'(\d+) episodes', r'\g<1>0 episodes'), ('evidence', r' at (\d)', ' at 9'),
     ('evidence', r'at most \d+', 'at most 99'), ('evidence', r'0\.0 %', '0.3 %'),
-    ('evidence', r'\* (\d+) \(', r'* 1\1 ('), ('evidence', r'^(\d+) of (\d+)', r'7 of \2'),
+    ('evidence', r'\* (\d+) \(', r'* 1\1 ('),
     ('verdict', r'\*\*holds\*\*', '**does not hold**'),
     ('verdict', r'\*\*does not hold\*\*', '**holds**'),
     ('verdict', r'\*\*not decided\*\*', '**holds**'),
@@ -204,6 +205,17 @@ def test_a_claim_that_its_lines_do_not_bear_out_can_fail(rows, stored, experimen
                and re.sub(old, new, row[part], count=1) != row[part]]
     assert changed
     assert all(list(experiment_faults(row, stored, experiments)) for row in changed)
+
+
+def test_a_claim_without_lines_that_counts_wrong_can_fail(rows, experiments):
+    nothing = SimpleNamespace(lines=lambda name, key: [], cells={})
+    row = next(row for row in rows if experiment_of(row))
+    one = experiments[experiment_of(row)].experiment
+    planned = len(one.seeds) * len(one.cells)
+    absent = {**row, 'verdict': f'**{ABSENT}**', 'evidence': f'0 of {planned} episodes run'}
+    assert list(experiment_faults(absent, nothing, experiments)) == []
+    for part, value in (('evidence', f'7 of {planned} episodes run'), ('verdict', '**holds**')):
+        assert list(experiment_faults({**absent, part: value}, nothing, experiments))
 
 
 # ---- what every row has ------------------------------------------------------------------------
