@@ -6,8 +6,9 @@ A virtual run publishes these faster than generic code can write them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from reflex_ros.bag.values import SCHEMA_VERSION
 from reflex_ros.core.clock import S
 from reflex_ros.core.types import (
     ActionChunk,
+    ChunkTrace,
     ControlTick,
     FloatArray,
     KvBlock,
@@ -32,6 +34,7 @@ _POINT = np.dtype([
 when the one before it is of the same kind."""
 
 
+_FLOAT = np.dtype('<f8')
 _TIME = struct.Struct('<iI')
 _HEAD = struct.Struct('<iIIB3xQH')
 """Header with an empty frame, number and schema version."""
@@ -50,14 +53,13 @@ class CdrWriter:
 
     def pack(self, align: int, layout: str, *values: Any) -> None:
         """Append fixed fields that are aligned at their first one alone."""
-        self.align(align)
-        self._data += _pack(layout)(*values)
+        data = self._data
+        data += bytes((4 - len(data)) % align)
+        data += _pack(layout)(*values)
 
     def align(self, size: int) -> None:
         """Pad to a multiple of ``size`` after the encapsulation header."""
-        missing = (4 - len(self._data)) % size
-        if missing:
-            self._data += bytes(missing)
+        self._data += bytes((4 - len(self._data)) % size)
 
     def raw(self, data: bytes) -> None:
         """Append bytes whose alignment is that of the end."""
@@ -73,13 +75,14 @@ class CdrWriter:
         self.align(4)
         self._data += _names(tuple(texts))
 
-    def floats(self, values: FloatArray | None) -> None:
-        """Append a sequence of float64."""
-        count = 0 if values is None else len(values)
-        self.pack(4, '<I', count)
-        if values is not None and count:
-            self.align(8)
-            self._data += np.ascontiguousarray(values, '<f8').tobytes()
+    def floats(self, *arrays: FloatArray | None) -> None:
+        """Append sequences of float64."""
+        for values in arrays:
+            count = 0 if values is None else len(values)
+            self.pack(4, '<I', count)
+            if values is not None and count:
+                self.align(8)
+                self._data += np.ascontiguousarray(values, _FLOAT).tobytes()
 
     def time(self, *stamps_ns: int) -> None:
         """Append instants."""
@@ -100,10 +103,8 @@ class CdrWriter:
         self.pack(4, '<I', len(stamps_ns))
         if not len(stamps_ns):
             return
-        points = np.zeros(len(stamps_ns), _POINT)
-        points['count'] = 7
+        points = _points((np.asarray(stamps_ns, np.int64) - start_ns).tobytes()).copy()
         points['row'] = rows
-        points['sec'], points['nanosec'] = np.divmod(np.asarray(stamps_ns) - start_ns, S)
         raw = points.tobytes()
         if (len(self._data) - 4) % 8 == 0:
             self._data += raw[:4] + b'\x00' * 4 + raw[4:]
@@ -131,28 +132,18 @@ class CdrWriter:
 
 def can_write(value: object) -> bool:
     """Return whether ``write`` knows a value: seven joints, as every arm of ``core.types``."""
-    if isinstance(value, ControlTick | KvBlock | StageStatus):
-        return True
     if isinstance(value, ActionChunk):
         return value.positions.ndim == 2 and value.positions.shape[1] == 7
-    return isinstance(value, Plan) and (
-        value.setpoints is None or not len(value.setpoints) or value.setpoints.shape[1] == 7)
+    if isinstance(value, Plan):
+        rows = value.setpoints
+        return rows is None or not len(rows) or rows.shape[1] == 7
+    return type(value) in _WRITERS
 
 
 def write(value: object) -> bytes:
-    """Return a tick, plan, chunk, block or status as CDR with its encapsulation header."""
+    """Return a value that ``can_write`` knows as CDR with its encapsulation header."""
     out = CdrWriter()
-    if isinstance(value, ControlTick):
-        _tick(out, value)
-    elif isinstance(value, KvBlock):
-        _block(out, value)
-    elif isinstance(value, StageStatus):
-        _status(out, value)
-    elif isinstance(value, Plan):
-        _plan(out, value)
-    else:
-        assert isinstance(value, ActionChunk)
-        _chunk(out, value)
+    _WRITERS[type(value)](out, value)
     return out.bytes()
 
 
@@ -168,6 +159,16 @@ def _text(text: str) -> bytes:
     """Return a string from an offset that 4 divides; most of them recur."""
     raw = text.encode() + b'\x00'
     return struct.pack('<I', len(raw)) + raw
+
+
+@lru_cache(maxsize=64)
+def _points(after_ns: bytes) -> Any:
+    """Return points at ``int64[n]`` after the first one, without positions; grids recur."""
+    after = np.frombuffer(after_ns, np.int64)
+    points = np.zeros(len(after), _POINT)
+    points['count'] = 7
+    points['sec'], points['nanosec'] = np.divmod(after, S)
+    return points
 
 
 @lru_cache(maxsize=64)
@@ -238,6 +239,19 @@ def _status(out: CdrWriter, status: StageStatus) -> None:
         out.pack(8, '<qqI', camera.last_received_ns, camera.content_since_ns, camera.equal_frames)
 
 
+def _trace(out: CdrWriter, trace: ChunkTrace) -> None:
+    out.head(trace.stamp_ns, trace.number)
+    out.pack(8, '<QQ', trace.chunk_id, trace.epoch)
+    for word in (trace.fate.value, trace.reason.value, trace.text):
+        out.text(word)
+    out.pack(4, '<i', trace.entered_row)
+    out.pack(8, '<dd', trace.seam_position, trace.seam_velocity)
+    out.time(trace.observation_stamp_ns, trace.newest_stamp_ns, trace.first_command_stamp_ns)
+    out.pack(8, '<qqqII', trace.accepted_ns, trace.inference_start_ns, trace.covered_ns,
+             trace.stalled_ticks, trace.ticks)
+    out.stages(trace.stages)
+
+
 def _tick(out: CdrWriter, tick: ControlTick) -> None:
     out.raw(_TICK_HEAD.pack(*divmod(tick.stamp_ns, S), 1, 0, tick.number, SCHEMA_VERSION,
                             tick.index, tick.due_ns, tick.late_ns))
@@ -245,8 +259,7 @@ def _tick(out: CdrWriter, tick: ControlTick) -> None:
     out.raw(_TICK_TAIL.pack(
         tick.epoch, tick.chunk_id, tick.row, tick.is_sent, tick.in_motion, tick.is_covered,
         tick.observation_age_ns, tick.tracking_error))
-    for values in (tick.setpoint, tick.command, tick.measured):
-        out.floats(values)
+    out.floats(tick.setpoint, tick.command, tick.measured)
 
 
 def _plan(out: CdrWriter, plan: Plan) -> None:
@@ -259,8 +272,7 @@ def _plan(out: CdrWriter, plan: Plan) -> None:
     out.time(plan.plan_end_ns, plan.hold_since_ns, plan.settled_since_ns)
     out.text(plan.last_reject)
     out.pack(8, '<qq', plan.latency_ns, plan.delta_ns)
-    out.floats(plan.tracking_error)
-    out.floats(plan.measured)
+    out.floats(plan.tracking_error, plan.measured)
     out.time(plan.measured_stamp_ns)
     stamps = () if plan.setpoint_stamps_ns is None else plan.setpoint_stamps_ns
     out.trajectory(plan.joint_names, stamps, plan.setpoints)
@@ -280,3 +292,9 @@ def _chunk(out: CdrWriter, chunk: ActionChunk) -> None:
     out.pack(8, '<q', chunk.inference_start_ns)
     out.time(chunk.inference_start_stamp_ns)
     out.stages(chunk.stages)
+
+
+_WRITERS: Mapping[type, Callable[[CdrWriter, Any], None]] = MappingProxyType({
+    ActionChunk: _chunk, ChunkTrace: _trace, ControlTick: _tick, KvBlock: _block, Plan: _plan,
+    StageStatus: _status,
+})

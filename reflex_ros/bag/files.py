@@ -119,12 +119,13 @@ class BagFiles:
             OSError: The disk is full or gone: what was not flushed is lost, and ``counts`` says
                 so. Close the bag.
         """
-        entry = self._topics[topic]
-        assert self._store is not None
+        entry, store = self._topics[topic], self._store
+        assert store is not None
         if not self.part_start_ns:
             self._register()
-        self._store.write(entry, stamp_ns, data)
-        self.part_start_ns = self.part_start_ns or stamp_ns
+        store.write(entry, stamp_ns, data)
+        if not self.part_start_ns:
+            self.part_start_ns = stamp_ns
         self.part_bytes += len(data)
 
     def flush(self) -> None:

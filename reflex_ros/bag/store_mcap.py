@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
@@ -49,7 +50,7 @@ class McapStore:
         self._indices: list[bytes] = []
         self._chunk = bytearray()
         self._known = bytearray()
-        self._where: dict[int, list[tuple[int, int]]] = {}
+        self._where: dict[int, list[int]] = defaultdict(list)
         self._append(MAGIC + _record(_HEADER, _text('ros2') + _text('reflex_ros')))
 
     def register(self, topic: BagTopic) -> None:
@@ -79,11 +80,11 @@ class McapStore:
         Raises:
             OSError: The disk is full; all that was pending is lost.
         """
-        self.register(topic)
-        channel = self._channels[topic.name][0]
-        head = _HEAD.pack(_MESSAGE, 22 + len(data), channel, 0, stamp_ns, stamp_ns)
-        self._where.setdefault(channel, []).append((stamp_ns, len(self._chunk)))
-        self._chunk += head
+        if topic.name not in self._channels:
+            self.register(topic)
+        channel, _ = self._channels[topic.name]
+        self._where[channel] += stamp_ns, len(self._chunk)
+        self._chunk += _HEAD.pack(_MESSAGE, 22 + len(data), channel, 0, stamp_ns, stamp_ns)
         self._chunk += data
         self.pending.add(topic.name, stamp_ns)
         if len(self._chunk) > CHUNK_BYTES:
@@ -102,14 +103,14 @@ class McapStore:
         if not self._chunk:
             return
         chunk, where, pending = self._chunk, self._where, self.pending
-        self._chunk, self._where, self.pending = bytearray(), {}, Tally()
+        self._chunk, self._where, self.pending = bytearray(), defaultdict(list), Tally()
         start_ns, end_ns = pending.start_ns, pending.end_ns
         head = struct.pack('<QQQI', start_ns, end_ns, len(chunk), crc32(chunk))
         record = _record(_CHUNK, b''.join((head, _text(''), struct.pack('<Q', len(chunk)), chunk)))
         data, offsets, at = [record], [], self._end + len(record)
         for channel, entries in where.items():
             offsets.append(_ENTRY.pack(channel, at))
-            flat = b''.join(struct.pack('<QQ', *entry) for entry in entries)
+            flat = struct.pack(f'<{len(entries)}Q', *entries)
             data.append(_record(_MESSAGE_INDEX, struct.pack('<HI', channel, len(flat)) + flat))
             at += len(data[-1])
         index = struct.pack('<QQQQI', start_ns, end_ns, self._end, len(record), 10 * len(offsets))

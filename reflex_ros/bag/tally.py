@@ -35,8 +35,10 @@ class Tally:
     def add(self, topic: str, stamp_ns: int, count: int = 1) -> None:
         """Count a message, or several of one instant."""
         self.counts[topic] = self.counts.get(topic, 0) + count
-        self.start_ns = min(self.start_ns, stamp_ns)
-        self.end_ns = max(self.end_ns, stamp_ns)
+        if stamp_ns < self.start_ns:
+            self.start_ns = stamp_ns
+        if stamp_ns > self.end_ns:
+            self.end_ns = stamp_ns
 
     def merge(self, other: Tally) -> None:
         """Add the messages of another tally."""

@@ -34,13 +34,15 @@ def published(log):
     block = replace(log.blocks[0], pinned=SlotRef(3, 4), window=(SlotRef(1, 2), SlotRef(2, 3)),
                     layout_hash='abc', state=np.arange(7.0), joint_names=JOINT_NAMES,
                     certificate_hash='d')
-    return [*log.ticks[::9], *log.plans[::5], *log.chunks[::4], *log.blocks[::7], block, status,
+    trace = replace(log.traces[0], text='ä', stages=())
+    return [*log.ticks[::9], *log.plans[::5], *log.chunks[::4], *log.blocks[::7],
+            *log.traces[::4], trace, block, status,
             replace(status, cameras=(), ring_ok=False, text='odd')]
 
 
 def test_hand_written_bytes_equal_the_generic_ones(flow, log):
     values = published(log)
-    assert len({type(value) for value in values}) == 5
+    assert len({type(value) for value in values}) == 6
     for value in values:
         assert cdr.can_write(value)
         assert flow.encode(value) == generic(flow, value)
