@@ -11,9 +11,12 @@ from typing import Any, Self
 from rosbags.interfaces import Qos
 from rosbags.rosbag2 import Reader
 
+from reflex_ros.bag import values
+from reflex_ros.bag.cdr_read import can_read, read_truth
 from reflex_ros.bag.files import METADATA
 from reflex_ros.bag.schema import typestore_of
 from reflex_ros.core.errors import ConfigError, LayoutError
+from reflex_ros.core.types import SimTruth
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,16 @@ class BagReader:
                 f'cannot be decoded: got {len(message.data)} bytes ({_line(error)}), expected a '
                 f'{message.type}. Record it again.'
             ) from error
+
+    def sim_truth(self, message: BagMessage) -> SimTruth:
+        """Return a true state, see ``values.sim_truth``.
+
+        Raises:
+            LayoutError: The bytes are none, or of another schema version.
+        """
+        is_known = can_read(message.type, self.topics[message.topic].definition)
+        truth = read_truth(message.data) if is_known else None
+        return values.sim_truth(self.decode(message)) if truth is None else truth
 
     def canonical(self, message: BagMessage) -> bytes:
         """Return a message's decoded fields as CDR whose padding is zero."""

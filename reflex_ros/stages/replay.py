@@ -153,7 +153,7 @@ class ReplayRun(VirtualRun):
         self.bridge.on_status = self._tell
         self.drops = FrameDrops(config.injections.drops, config.seed)
         self._publish, self._copy = publish, copy
-        self._decode = reader.decode
+        self._decode, self._read_truth = reader.decode, reader.sim_truth
         self._events: Iterator[BagMessage] = recorded.events(reader)
         self._topics = {topic: camera for camera, topic in recorded.cameras.items()}
         self._has_pixels = encoder is not None
@@ -241,7 +241,7 @@ class ReplayRun(VirtualRun):
 
     def _take_truth(self, message: BagMessage) -> None:
         self._keep(message)
-        truth = values.sim_truth(self._decode(message))
+        truth = self._read_truth(message)
         self.log.truths.append(truth)
         self.policy.on_truth(truth)
         if self._topics:
