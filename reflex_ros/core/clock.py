@@ -118,7 +118,10 @@ class ManualClock:
     def sleep_until(self, mono_ns: int) -> None:
         """Advance to ``mono_ns`` at once; nothing blocks on a manual clock."""
         if mono_ns > self._now.mono_ns:
-            self.advance(max(0, mono_ns - self._now.mono_ns))
+            with self._lock:
+                now = self._now
+                if mono_ns > now.mono_ns:  # nobody else went there meanwhile
+                    self._now = Instant(mono_ns, now.stamp_ns + mono_ns - now.mono_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,8 +133,8 @@ class CostModel:
     """
 
     def __init__(self, table: Mapping[str, Cost], seed: int = 0) -> None:
-        self._table = dict(table)
-        self._seed = seed
+        self._table = {name: (cost, (seed, zlib.crc32(name.encode())))
+                       for name, cost in table.items()}
         self._calls = dict.fromkeys(self._table, 0)
 
     def draw(self, name: str) -> int:
@@ -151,7 +151,8 @@ class CostModel:
             )
         n = self._calls[name]
         self._calls[name] = n + 1
-        return self._table[name].duration_ns(n, (self._seed, zlib.crc32(name.encode())))
+        cost, seed = self._table[name]
+        return cost.duration_ns(n, seed)
 
 
 class ModelProbe:

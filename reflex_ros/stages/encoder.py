@@ -16,7 +16,7 @@ from reflex_ros.stages.states import StateGuess
 if TYPE_CHECKING:
     from reflex_ros.core.clock import Instant
     from reflex_ros.core.probe import Probe
-    from reflex_ros.core.types import ByteArray, FloatArray, Frame, Plan, Task
+    from reflex_ros.core.types import ByteArray, FloatArray, Frame, Plan, StageTime, Task
     from reflex_ros.stages.base import ProbeFactory
     from reflex_ros.stages.models import FrameEncoder
 
@@ -212,21 +212,27 @@ class EncoderStage:
         frames = self._observation(now)
         if frames is None:
             return (), probe
-        block = KvBlock(
-            number=self._number + 1, stamp_ns=frames[0].stamp_ns, epoch=self._task.epoch,
-            camera_names=tuple(f.camera for f in frames),
-            camera_stamps_ns=tuple(f.stamp_ns for f in frames),
-            certificate_hash=self._config.certificate_hash,
-        )
         if self._encoder is None:
             with probe.span('encode'):
                 pass
+            block = self._block(frames, self._task.epoch, probe.times())
         else:
             if not self._encode_task(self._encoder, self._task, probe):
                 return (), probe
-            block = self._encoder.encode(self._with_state(block), _pixels(frames), probe)
+            block = self._with_state(self._block(frames, self._task.epoch))
+            block = replace(self._encoder.encode(block, _pixels(frames), probe),
+                            stages=probe.times())
         self._number += 1
-        return (Output(replace(block, stages=probe.times())),), probe
+        return (Output(block),), probe
+
+    def _block(self, frames: tuple[Frame, ...], epoch: int,
+               stages: tuple[StageTime, ...] = ()) -> KvBlock:
+        return KvBlock(
+            number=self._number + 1, stamp_ns=frames[0].stamp_ns, epoch=epoch,
+            camera_names=tuple(f.camera for f in frames),
+            camera_stamps_ns=tuple(f.stamp_ns for f in frames),
+            certificate_hash=self._config.certificate_hash, stages=stages,
+        )
 
     def _with_state(self, block: KvBlock) -> KvBlock:
         found = None if self._guess is None else self._guess.at(block.stamp_ns, block.epoch)

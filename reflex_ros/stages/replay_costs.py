@@ -11,6 +11,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -69,9 +70,9 @@ class RecordedAt:
         """Return the duration, ns."""
         at_ns, now_ns = self.samples.at_ns, self.now()
         after = bisect_left(at_ns, now_ns)
-        near = [i for i in (after - 1, after) if 0 <= i < len(at_ns)]
-        best = min(near, key=lambda i: abs(at_ns[i] - now_ns))
-        return self.samples.duration_ns[best]
+        if after == len(at_ns) or (after and now_ns - at_ns[after - 1] <= at_ns[after] - now_ns):
+            after -= 1
+        return self.samples.duration_ns[after]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,12 @@ class Spiked:
 
 def share_of(n: int, seed: tuple[int, ...]) -> float:
     """Return the ``n``-th number of an additive sequence in [0, 1)."""
-    start = zlib.crc32(repr(seed).encode()) / 2**32
-    return (start + n * GOLDEN) % 1.0
+    return (_start_of(seed) + n * GOLDEN) % 1.0
+
+
+@lru_cache(maxsize=256)
+def _start_of(seed: tuple[int, ...]) -> float:
+    return zlib.crc32(repr(seed).encode()) / 2**32
 
 
 @dataclass(frozen=True, slots=True)

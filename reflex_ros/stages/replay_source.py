@@ -58,7 +58,7 @@ class States:
 
     def at(self, axis_ns: int) -> tuple[FloatArray, FloatArray]:
         """Return position and velocity at a time, linear in between, held outside."""
-        after = int(np.searchsorted(self.at_ns, axis_ns))
+        after = int(self.at_ns.searchsorted(axis_ns))
         if after == 0 or after == len(self.at_ns):
             row = min(after, len(self.at_ns) - 1)
             return self.position[row], np.zeros(self.position.shape[1])

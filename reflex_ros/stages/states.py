@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,7 @@ class StateBuffer:
 
     def add(self, stamp_ns: int, position: FloatArray) -> None:
         """Take one state; a stamp that is not newer than the last is ignored, and so is nan."""
-        if not np.isfinite(position).all():
+        if not all(map(isfinite, position)):
             return
         if self._states and stamp_ns <= self._states[-1][0]:
             if stamp_ns > self._states[-1][0] - S:

@@ -279,8 +279,11 @@ class VirtualRun:
     def publish(self, outputs: tuple[Output, ...]) -> None:
         """Deliver outputs to the log and to every stage that reads them, each when it is there."""
         for output in outputs:
-            transport = TRANSPORT_OF.get(type(output.value), '')
-            self._travel(transport, partial(self._deliver, output.value))
+            transport = TRANSPORT_OF.get(type(output.value))
+            if transport is None:
+                self._deliver(output.value)
+            else:
+                self._travel(transport, partial(self._deliver, output.value))
 
     def _travel(self, transport: str, arrive: Callable[[], None]) -> None:
         """Call ``arrive`` once the cost of the transport has passed, at once without one."""
