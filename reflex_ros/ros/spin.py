@@ -32,29 +32,30 @@ _WAKE_BYTES = 64
 
 
 class Stop:
-    """Request to end the process, set by a signal or by the node itself; thread-safe."""
+    """Request to end the process, set by a signal or by the node itself; thread-safe.
+
+    It takes no lock: a second signal may come while the first is being noted, on the same thread.
+    """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
-        self._exit_code = EXIT_DONE
+        self._code: int | None = None
         self._wake: Callable[[], None] | None = None
         self._waiter = 0
 
     @property
     def is_set(self) -> bool:
         """Whether the process is to end."""
-        return self._event.is_set()
+        return self._code is not None
 
     @property
     def exit_code(self) -> int:
         """Code of the first request."""
-        return self._exit_code
+        return EXIT_DONE if self._code is None else self._code
 
     def request(self, exit_code: int = EXIT_DONE) -> None:
         """Ask the process to end; the first request decides the code."""
-        if not self._event.is_set():
-            self._exit_code = exit_code
-            self._event.set()
+        if self._code is None:
+            self._code = exit_code
         wake = self._wake
         if wake is not None and threading.get_ident() != self._waiter:
             wake()
@@ -151,37 +152,50 @@ def woken_by_signals(wake: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(before)
+        tells.shutdown(socket.SHUT_WR)  # a process forked meanwhile has it open, too
         tells.close()
         thread.join()
         told.close()
 
 
 class LoneExecutor(SingleThreadedExecutor):  # type: ignore[misc]
-    """Runs callbacks on the thread that made it, and is woken by none of its own.
+    """Runs callbacks on the thread that made it, and is woken by none of what is ready.
 
     rclpy wakes its executor twice for every callback, so that another thread may look again at
     what is ready; each time it builds its whole wait set for nothing. Whoever runs the callbacks
-    alone looks at everything anyway before it waits again.
+    alone looks at everything anyway before it waits again; only after a task that goes on, or was
+    made by hand, it would wait at once.
     """
 
     _guard: Any
 
     def __init__(self) -> None:
         super().__init__()
-        made, self._guard = self._guard, _ForeignGuard()
+        made, self._guard = self._guard, _Guard()
         made.destroy()
+        self._fresh: Any = None
+
+    def wait_for_ready_callbacks(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what is to be run next, as rclpy does."""
+        found = super().wait_for_ready_callbacks(*args, **kwargs)
+        self._guard.is_deaf, self._fresh = found[0] is self._fresh, None
+        return found
+
+    def _make_handler(self, *args: Any, **kwargs: Any) -> Any:
+        self._fresh = super()._make_handler(*args, **kwargs)
+        return self._fresh
 
 
-class _ForeignGuard(GuardCondition):  # type: ignore[misc]
-    """Wakes the thread that made it, for every other thread."""
+class _Guard(GuardCondition):  # type: ignore[misc]
+    """Wakes the thread that made it; while it is deaf, for every other thread."""
 
     def __init__(self) -> None:
         super().__init__(callback=None, callback_group=None)
-        self._maker = threading.get_ident()
+        self._maker, self.is_deaf = threading.get_ident(), False
 
     def trigger(self) -> None:
-        """Wake the maker, unless it is the caller and hence awake."""
-        if threading.get_ident() != self._maker:
+        """Wake the maker, unless it is the caller and looks again anyway."""
+        if not self.is_deaf or threading.get_ident() != self._maker:
             super().trigger()
 
 

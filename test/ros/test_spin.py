@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
 
 rclpy = pytest.importorskip('rclpy')
 
+from rclpy.callback_groups import ReentrantCallbackGroup  # noqa: E402
 from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.guard_condition import GuardCondition  # noqa: E402
 from rclpy.node import Node  # noqa: E402
+from rclpy.task import Future  # noqa: E402
 from std_msgs.msg import Empty  # noqa: E402
 
 from reflex_ros.core.clock import S, SystemClock  # noqa: E402
@@ -32,8 +36,9 @@ def run(monkeypatch: pytest.MonkeyPatch, act: Any, poll_s: float) -> float:
     def make(stop: spin.Stop) -> Node:
         timer = threading.Timer(0.3, act, (stop,))
         timer.daemon = True
-        timer.start()
-        return Node('idle', use_global_arguments=False)
+        node = Node('idle', use_global_arguments=False)
+        node.create_guard_condition(timer.start).trigger()  # runs once it spins
+        return node
 
     assert spin.run_node(make, args=[]) == 0
     return (SystemClock().mono_ns() - began_ns) / S
@@ -95,11 +100,12 @@ def wakes(executor: Any, monkeypatch: pytest.MonkeyPatch) -> int:
         count += self is executor._guard
         trigger(self)
 
-    monkeypatch.setattr(GuardCondition, 'trigger', counted)
     node, seen = Node('busy', use_global_arguments=False), []
     executor.add_node(node)
     node.create_subscription(Empty, 'something', seen.append, MESSAGES)
     publisher = node.create_publisher(Empty, 'something', MESSAGES)
+    executor.spin_once(timeout_sec=0.0)
+    monkeypatch.setattr(GuardCondition, 'trigger', counted)
     while len(seen) < MESSAGES:
         publisher.publish(Empty())
         executor.spin_once(timeout_sec=10.0)
@@ -118,3 +124,123 @@ def test_callbacks_wake_the_executor_only_where_another_thread_could_need_it(
     finally:
         rclpy.try_shutdown()
     assert count == 0 if lone else count >= 2 * MESSAGES  # the other one shows that it can fail
+
+
+@pytest.mark.parametrize('kind', ['woken', 'can fail'])
+def test_what_a_resumed_callback_makes_ready_is_run_at_once(
+        monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A callback that goes on ends what another one, which was asked before it, waits for."""
+    if kind == 'can fail':
+        monkeypatch.setattr(spin._Guard, 'is_deaf', property(lambda _: True, lambda *_: None),
+                            raising=False)
+    rclpy.init(args=[])
+    try:
+        executor, poll_s = spin.LoneExecutor(), LONG_S if kind == 'woken' else SHORT_S
+        node, done = Node('idle', use_global_arguments=False), []
+        executor.add_node(node)
+        first: Any = Future()
+        second: Any = Future()
+
+        async def ends() -> None:
+            await first
+            second.set_result(None)
+
+        async def waits() -> None:
+            await second
+            executor.create_task(done.append, 'waited')
+
+        for callback in (ends, waits):
+            node.create_guard_condition(callback, ReentrantCallbackGroup()).trigger()
+            executor.spin_once(timeout_sec=1.0)
+        threading.Timer(0.3, lambda: (first.set_result(None), executor.wake())).start()
+        began_ns = SystemClock().mono_ns()
+        while not done:
+            executor.spin_once(timeout_sec=poll_s)
+        took_s = (SystemClock().mono_ns() - began_ns) / S
+        executor.shutdown()
+        node.destroy_node()
+    finally:
+        rclpy.try_shutdown()
+    assert took_s < LONG_S / 2 if kind == 'woken' else took_s > 0.9 * SHORT_S
+
+
+@contextmanager
+def within(limit_s: float) -> Iterator[None]:
+    """Raise ``TimeoutError`` out of a block that blocks the main thread for ever."""
+    def late(signum: int, frame: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class LockedStop(spin.Stop):
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+
+    def request(self, exit_code: int = 0) -> None:
+        with self._lock:
+            super().request(exit_code)
+
+
+def interrupt(stop: spin.Stop, line: int) -> bool:
+    """Request the end, and let a signal come at one line of that; return whether it came."""
+    lines = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal lines
+        if frame.f_code.co_name != 'request':
+            return None
+        if event == 'line':
+            lines += 1
+            if lines == line:
+                signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    before = sys.gettrace()
+    with spin.stop_on_signals(stop), within(0.5 if isinstance(stop, LockedStop) else 10.0):
+        sys.settrace(trace)
+        try:
+            stop.request(3)
+        finally:
+            sys.settrace(before)
+    return lines >= line
+
+
+def test_a_signal_may_come_while_the_end_is_requested() -> None:
+    for line in range(1, 100):
+        stop = spin.Stop()
+        if not interrupt(stop, line):
+            break
+        assert stop.is_set
+        assert stop.exit_code in (0, 3)
+    assert line > 4
+
+
+def test_a_lock_in_the_request_can_fail() -> None:
+    with pytest.raises(TimeoutError):
+        _ = [interrupt(LockedStop(), line) for line in range(1, 10)]
+
+
+@pytest.mark.parametrize('kind', ['ends', 'can fail'])
+def test_a_forked_process_does_not_hold_up_the_end(
+        monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Its copy of the descriptor stays open as long as it lives."""
+    if kind == 'can fail':
+        monkeypatch.setattr(spin.socket.socket, 'shutdown', lambda self, how: None)
+    copy = -1
+    try:
+        expected = nullcontext() if kind == 'ends' else pytest.raises(TimeoutError)
+        with (expected, within(LONG_S if kind == 'ends' else 0.5),
+              spin.woken_by_signals(lambda: None)):
+            told = signal.set_wakeup_fd(-1)
+            copy = os.dup(told)
+            signal.set_wakeup_fd(told)
+    finally:
+        os.close(copy)
