@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -136,8 +137,9 @@ def test_what_a_resumed_callback_makes_ready_is_run_at_once(
     rclpy.init(args=[])
     try:
         executor, poll_s = spin.LoneExecutor(), LONG_S if kind == 'woken' else SHORT_S
-        node, done = Node('idle', use_global_arguments=False), []
+        node = Node('idle', use_global_arguments=False)
         executor.add_node(node)
+        done: list[str] = []
         first: Any = Future()
         second: Any = Future()
 
@@ -233,7 +235,7 @@ def test_a_forked_process_does_not_hold_up_the_end(
         monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Its copy of the descriptor stays open as long as it lives."""
     if kind == 'can fail':
-        monkeypatch.setattr(spin.socket.socket, 'shutdown', lambda self, how: None)
+        monkeypatch.setattr(socket.socket, 'shutdown', lambda self, how: None)
     copy = -1
     try:
         expected = nullcontext() if kind == 'ends' else pytest.raises(TimeoutError)
