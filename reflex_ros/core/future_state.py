@@ -59,5 +59,6 @@ def _is_tracking(plan: Plan, max_tracking_error_rad: float) -> bool:
     """Return whether every joint is known to be near its command; nan is not near."""
     if plan.tracking_error is None or len(plan.tracking_error) != len(plan.joint_names):
         return False
-    joints = [not name.endswith('gripper') for name in plan.joint_names]
-    return bool((np.abs(plan.tracking_error[joints]) <= max_tracking_error_rad).all())
+    return all(abs(error) <= max_tracking_error_rad for name, error in zip(
+        plan.joint_names, plan.tracking_error.tolist(), strict=True)
+        if not name.endswith('gripper'))

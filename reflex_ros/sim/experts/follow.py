@@ -109,7 +109,7 @@ def _joint_along(command: float, references: list[float], feed: list[float], gai
     out = []
     for target, step in zip(references, feed, strict=True):
         move = step + gain * (target - command)
-        command += limit if move > limit else max(move, -limit)
+        command += move if -limit <= move <= limit else max(min(move, limit), -limit)
         out.append(command)
     return out
 
