@@ -176,7 +176,11 @@ class Arm(Protocol):
         """
 
     def feedback(self) -> ArmFeedback:
-        """Return a copy of the newest coherent reading; ``mono_ns`` tells its age, 0 = none."""
+        """Return a copy of the newest coherent reading; ``mono_ns`` tells its age, 0 = none.
+
+        Its ``faults`` are those in force, as ``faults()`` says them: the bridge looks nowhere
+        else at a tick.
+        """
 
     def send(self, position: FloatArray) -> Sent:
         """Hand one command to the bus.

@@ -151,7 +151,7 @@ def test_teach_button_ends_our_control(driver, server, wait):
 def test_joint_without_power_is_named(driver, server, wait):
     server.inject(Fault(Kind.POWER_LOSS, joints=(3,)))
     wait(driver.faults)
-    assert driver.faults() == ('joint3_disabled',)
+    assert driver.faults() == driver.feedback().faults == ('joint3_disabled',)
     assert not driver.send(driver.feedback().position)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -117,6 +119,29 @@ def test_feedback_is_as_old_as_the_oldest(pair):
     assert pair.arm.feedback().mono_ns == S
     assert pair.arm.stats().feedback_age_ns == 150 * MS
     assert pair.arm.faults() == ('left:feedback_lost',)
+
+
+def misses_faults(arm, wanted):
+    """Return whether a reading is without faults that are in force."""
+    assert arm.faults() == wanted
+    return arm.feedback().faults != wanted
+
+
+def test_a_reading_has_the_faults_in_force(pair):
+    left, right = pair.one.values()
+    left.silence(True)
+    pair.clock.advance(150 * MS)
+    right.inject_faults(('joint2_stall',))
+    assert not misses_faults(left, ('feedback_lost',))
+    assert not misses_faults(right, ('joint2_stall',))
+    assert not misses_faults(pair.arm, ('left:feedback_lost', 'right:joint2_stall'))
+
+
+def test_the_faults_of_a_reading_can_fail(pair, monkeypatch):
+    reading = replace(pair.one['left'].feedback(), faults=())
+    pair.one['left'].inject_faults(('joint2_stall',))
+    monkeypatch.setattr(DirectArm, 'feedback', lambda self: reading)
+    assert misses_faults(pair.one['left'], ('joint2_stall',))
 
 
 def test_an_arm_that_does_not_connect_leaves_none_open():
