@@ -36,12 +36,7 @@ def lines_and_walls(folder):
     return read_lines(folder / 'results.jsonl'), read_lines(folder / 'wall.jsonl')
 
 
-LEFT = pytest.mark.xfail(strict=True, reason='some lines are of uncommitted changes')
-FOLDERS = sorted(path.name for path in STORED.iterdir())
-
-
-@pytest.mark.parametrize('folder', [
-    pytest.param(name, marks=[LEFT] * (name == 'table2')) for name in FOLDERS])
+@pytest.mark.parametrize('folder', sorted(path.name for path in STORED.iterdir()))
 def test_every_stored_line_was_made_by_a_commit(folder):
     lines, walls = lines_and_walls(STORED / folder)
     assert lines and origin_faults(lines, walls) == []
