@@ -72,7 +72,7 @@ def stamp_of_a_reading(age_ns):
     topics = BridgeTopics(node, failed=sent.append)
     zero = np.zeros(7)
     reading = ArmFeedback(clock.mono_ns() - age_ns, zero, zero, zero, (True,) * 7, 1, 0)
-    topics.publish_joint_state(reading, JOINT_NAMES, clock=clock)
+    topics.publish_joint_state(reading, JOINT_NAMES, now=clock.now())
     assert topics.close()
     stamp = sent[0].header.stamp
     return stamp.sec * S + stamp.nanosec, clock.stamp_ns()
