@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import logging
 import gc
+import logging
 import sys
 import tracemalloc
 from pathlib import Path
