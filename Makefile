@@ -68,7 +68,7 @@ docs: $(BIN)/reflex-ros  ## write the generated documents and figures
 
 EXPERIMENTS := $(filter-out %/paper.yaml,$(wildcard config/experiments/*.yaml))
 
-experiments: $(BIN)/reflex-ros  ## every experiment of docs/results.md; resumable, about two hours on two idle cores
+experiments: $(BIN)/reflex-ros  ## the grids of config/experiments, not the benches; resumable, about two hours on two idle cores
 	$(BIN)/reflex-ros experiment $(EXPERIMENTS) $(EXPERIMENT_ARGS)
 	$(MAKE) results
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from reflex_ros.study.experiment_table import interval, markdown
-from reflex_ros.study.results import newest
+from reflex_ros.study.results import load_newest
 from reflex_ros.study.results_page_claims import ABSENT, FAILS, HOLDS, Claim
 from reflex_ros.study.results_page_render import Block, Heading, Table, Text
 
@@ -57,16 +56,10 @@ def verdict(result: Mapping[str, Any]) -> str:
             f'{1e3 * result["config"]["tolerance_m"]:.0f} mm.')
 
 
-def load_result(root: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """Return the newest result file of a checkout and what it says, None without one."""
-    path = newest(root / FOLDER)
-    return None if path is None else (path, json.loads(path.read_text(encoding='utf-8')))
-
-
 def section(root: Path) -> list[Block]:
     """Return the section of the page of results; it says so where nothing was run."""
     blocks: list[Block] = [Heading(2, TITLE), Text(ABOUT)]
-    found = load_result(root)
+    found = load_newest(root / FOLDER)
     if found is None:
         return [*blocks, Text(f'Not run: no result file in `{FOLDER}`. Command: `{COMMAND}`.')]
     path, result = found
@@ -85,7 +78,7 @@ def source(path: Path, result: Mapping[str, Any]) -> str:
 def claim(root: Path) -> Claim:
     """Return the row of the page's first tables."""
     text = f'Each scripted expert succeeds in at least {100 * LEAST:.0f} % of its episodes'
-    found = load_result(root)
+    found = load_newest(root / FOLDER)
     if found is None:
         return Claim(text, ABSENT, '', '', f'no file in `{FOLDER}`', 'the bench was not run',
                      f'`{COMMAND}`', TITLE)

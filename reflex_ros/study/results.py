@@ -62,6 +62,12 @@ def newest(folder: Path) -> Path | None:
     return max(folder.glob('*.json'), default=None, key=lambda path: path.name)
 
 
+def load_newest(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """Return the newest result file of a bench and what it says, None if there is none."""
+    path = newest(folder)
+    return None if path is None else (path, json.loads(path.read_text(encoding='utf-8')))
+
+
 def _plain(value: Any) -> Any:
     """Return ``value`` in JSON types, nan as None."""
     if isinstance(value, Mapping):

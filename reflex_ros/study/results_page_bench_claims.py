@@ -86,9 +86,9 @@ def gpu_claims() -> Iterator[Claim]:
 
 
 def made(bench: Bench, name: str, text: str, answer: str, evidence: str, why: str,
-         steps: str = '') -> Claim:
+         steps: str = '', tag: str = '') -> Claim:
     """Return a claim with the file that it comes from; ``why`` is kept where it differs."""
-    return Claim(text, answer, steps, bench.result['tag'], evidence,
+    return Claim(text, answer, steps, tag or bench.result['tag'], evidence,
                  '' if answer == HOLDS else why,
                  f'[{name}](../{bench.path}), `{COMMANDS[name]}`')
 
@@ -181,7 +181,8 @@ def memory_claims(bench: Bench) -> Iterator[Claim]:
                'concatenated', HOLDS if max(ratios) < 1 else FAILS,
                f'{min(ratios):.1f} to {max(ratios):.1f} times as much, {len(ratios)} lengths of '
                'the published sizes, computed', 'it pays for slots that a reader may still hold '
-               'and for the copy that the policy works on, and is never allocated again')
+               'and for the copy that the policy works on, and is never allocated again',
+               tag='computed')
 
 
 def fusion_claims(bench: Bench) -> Iterator[Claim]:

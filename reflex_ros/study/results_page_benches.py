@@ -89,7 +89,8 @@ def origin(name: str, bench: Bench | None) -> Text:
     result = bench.result
     machine = result['machine']
     dirty = ' with uncommitted changes' if result['dirty'] else ''
-    return Text(f'Ours: tag `{result["tag"]}`, [{name}](../{bench.path}), commit '
+    tag = 'tags in the rows' if name == 'memory' else f'tag `{result["tag"]}`'
+    return Text(f'Ours: {tag}, [{name}](../{bench.path}), commit '
                 f'`{result["sha"][:7]}`{dirty}, {machine["cpu"]}, {machine["cores"]} cores, '
                 f'{result["gpu"] or "no GPU"}. {command}')
 

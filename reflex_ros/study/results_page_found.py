@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from reflex_ros.study.experiment_lines import (
     read_lines,
     summarise_cells,
 )
-from reflex_ros.study.results import newest
+from reflex_ros.study.results import load_newest
 
 ORDER = ('jump100', 'table1', 'table2', 'table2_multi', 'table9', 'figure8', 'figure9',
          'figure10')
@@ -100,7 +99,5 @@ def load(root: Path) -> list[Found]:
 
 def load_bench(root: Path, name: str) -> Bench | None:
     """Return the newest result of a bench, None without one."""
-    path = newest(root / 'results' / name)
-    if path is None:
-        return None
-    return Bench(path.relative_to(root).as_posix(), json.loads(path.read_text(encoding='utf-8')))
+    found = load_newest(root / 'results' / name)
+    return None if found is None else Bench(found[0].relative_to(root).as_posix(), found[1])

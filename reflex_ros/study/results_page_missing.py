@@ -8,6 +8,7 @@ from typing import Any
 
 from reflex_ros.study import expert_report, wall_report
 from reflex_ros.study.experiment_file import CHOICES, PARTS
+from reflex_ros.study.results import load_newest
 from reflex_ros.study.results_page_found import COMMANDS, Found, load_bench, load_paper
 from reflex_ros.study.results_page_render import Block, Heading, Table, Text
 
@@ -52,9 +53,9 @@ def missing(found: Sequence[Found], root: Path) -> Iterator[str]:
     yield from (f'No result in `results/{name}`. Command: `{command}`.'
                 for name, command in COMMANDS.items()
                 if name != 'gpu' and load_bench(root, name) is None)
-    if wall_report.load_result(root) is None:
+    if load_newest(root / wall_report.FOLDER) is None:
         yield f'No cell in wall time. Command: `{wall_report.COMMAND}`.'
-    if expert_report.load_result(root) is None:
+    if load_newest(root / expert_report.FOLDER) is None:
         yield f'No expert alone. Command: `{expert_report.COMMAND}`.'
     yield KINETIX
     late = multi_under_delay(found)

@@ -10,7 +10,8 @@ INTRO = (
     'benches in `results`; every row of ours names the cells or the file that it comes from. '
     '`simulated`: the stages of the nodes with the simulated arm on a virtual clock. `measured`: '
     'a clock was read, or bytes or actions of real networks were compared. `paper`: a number of '
-    'the paper, on other robots, tasks and policies; only the order can be compared.')
+    'the paper, on other robots, tasks and policies; only the order can be compared. `computed`: '
+    'bytes of a published size by the formulas that measured networks confirm.')
 VERDICT_WORDS = MappingProxyType({
     'holds': 'What was claimed is seen, with intervals apart where there are intervals.',
     'does not hold': 'What was claimed is not seen, or the contrary is; why stands beside it.',

@@ -10,6 +10,7 @@ import pytest
 
 from reflex_ros.study import expert_rates, expert_report
 from reflex_ros.study.expert_rates import TASKS, run_all, run_one, summarise
+from reflex_ros.study.results import load_newest
 from reflex_ros.study.results_page_render import to_markdown
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +20,7 @@ RERUN = 57
 
 @pytest.fixture(scope='module')
 def stored():
-    return expert_report.load_result(ROOT)[1]
+    return load_newest(ROOT / expert_report.FOLDER)[1]
 
 
 def faults(result):
