@@ -71,8 +71,12 @@ class Arrivals:
             now_ns: Steady time at which it was read.
             bus_s: Its time on the bus, s; 0 if it has none. Only differences are used.
         """
-        self._look(now_ns)
         is_now = now_ns - self._empty_ns <= SURE_NS
+        if is_now and not self._is_behind and now_ns - self._sure_ns <= ABSENT_NS:
+            self._learn(now_ns, round(bus_s * S), is_now=True)  # nearly every frame
+            self._sure_ns = now_ns
+            return now_ns
+        self._look(now_ns)
         if self._is_behind:
             self._is_behind = not (is_now and self._keeps_pace(now_ns, bus_s))
         if not self._is_behind:
@@ -87,17 +91,23 @@ class Arrivals:
 
     def _told_by_bus(self, now_ns: int, bus_ns: int, *, is_now: bool) -> int:
         """Return when a frame came by its stamp and the least delay of those read at once."""
+        self._learn(now_ns, bus_ns, is_now=is_now)
+        if self._lead_ns is None:
+            return 0
+        return bus_ns + self._lead_ns - (now_ns - self._lead_at_ns) // _DRIFT
+
+    def _learn(self, now_ns: int, bus_ns: int, *, is_now: bool) -> None:
+        """Compare the stamp of a frame with the time at which it was read."""
         jump_ns, self._bus_ns = bus_ns - self._bus_ns, bus_ns
-        lead_ns = self._lead_ns
-        if lead_ns is None or not _JUMPS_NS[0] <= jump_ns <= _JUMPS_NS[1]:
-            lead_ns = now_ns - bus_ns if is_now else None
+        known_ns, lead_ns = self._lead_ns, now_ns - bus_ns
+        if known_ns is not None and _JUMPS_NS[0] <= jump_ns <= _JUMPS_NS[1]:
+            if is_now:
+                known_ns += (now_ns - self._lead_at_ns) // _FORGET
+            self._lead_ns = known_ns if known_ns < lead_ns else lead_ns
         else:
-            grown_ns = (now_ns - self._lead_at_ns) // _FORGET if is_now else 0
-            lead_ns = min(lead_ns + grown_ns, now_ns - bus_ns)
-        self._lead_ns = lead_ns
+            self._lead_ns = lead_ns if is_now else None
         if is_now:
             self._lead_at_ns = now_ns
-        return 0 if lead_ns is None else bus_ns + lead_ns - (now_ns - self._lead_at_ns) // _DRIFT
 
     def _keeps_pace(self, now_ns: int, bus_s: float) -> bool:
         passed_s, bus_passed_s = (now_ns - self._pace_ns) / S, bus_s - self._pace_s

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reflex_ros.core.types import FloatArray
 
 _Taker: TypeAlias = 'Callable[[bytes, int, float], None]'
+_State = TypeVar('_State')
 MAX_SPREAD_S = 0.0025
 """Half of the 200 Hz period: parts farther apart belong to different cycles."""
 MAX_MDEG = 360_000
@@ -104,6 +105,16 @@ class FeedbackView:
         return np.array([*torques, np.nan])
 
 
+class _Heard:
+    """What was heard of one id: frames, those before the window of its rate, the newest's time."""
+
+    __slots__ = ('before', 'count', 'last_ns', 'take')
+
+    def __init__(self, take: _Taker) -> None:
+        self.take = take
+        self.count = self.before = self.last_ns = 0
+
+
 class FeedbackBook:
     """Collects frames on the reader thread, hands out views on any. Thread-safe."""
 
@@ -121,15 +132,13 @@ class FeedbackBook:
         self._joints: tuple[int, ...] = ()
         self._joints_ns = 0
         self._pending: dict[int, tuple[tuple[int, int], float]] = {}
-        self._status: wire.Status | None = None
-        self._status_ns = 0
-        self._gripper: wire.GripperState | None = None
-        self._gripper_ns = 0
+        self._status = self._gripper = b''
+        self._status_ns = self._gripper_ns = 0
         self._gripper_had = self._gripper_lost = 0
-        self._openings: deque[tuple[int, float]] = deque(maxlen=_SLOPE_SAMPLES)
-        self._motors: list[wire.MotorState | None] = [None] * wire.JOINTS
+        self._openings: deque[tuple[int, bytes]] = deque(maxlen=_SLOPE_SAMPLES)
+        self._motors = [b''] * wire.JOINTS
         self._motors_ns = [0] * wire.JOINTS
-        self._drivers: list[wire.DriverState | None] = [None] * wire.JOINTS
+        self._drivers = [b''] * wire.JOINTS
         self._drivers_ns = [0] * wire.JOINTS
         self._angle_limits: dict[int, wire.AngleLimit] = {}
         self._acceleration_limits: dict[int, wire.AccelerationLimit] = {}
@@ -137,9 +146,7 @@ class FeedbackBook:
         self._firmware, self._version = bytearray(), ''
         self._foreign_ns = self._foreign_id = self._leader_ns = 0
         self._foreign_frames = self._errors = self._incoherent = 0
-        self._seen_ns: dict[int, int] = {}
-        self._counts: dict[int, int] = {}
-        self._counts_before: dict[int, int] = {}
+        self._heard = {can_id: _Heard(take) for can_id, take in self._takers.items()}
         self._window_ns = 0
         self._rates: dict[int, float] = {}
 
@@ -152,17 +159,13 @@ class FeedbackBook:
             stamp_s: Time stamp of the bus, 0 if it has none; only differences are used.
         """
         with self._lock:
-            can_id, data = frame
-            self._counts[can_id] = self._counts.get(can_id, 0) + 1
-            self._seen_ns[can_id] = mono_ns
+            heard = self._heard.get(frame.can_id) or self._new(frame.can_id)
+            heard.count += 1
+            heard.last_ns = mono_ns
             if mono_ns - self._window_ns >= RATE_WINDOW_NS:
                 self._roll(mono_ns)
-            take = self._takers.get(can_id)
             try:
-                if take is not None:
-                    take(data, mono_ns, stamp_s)
-                elif can_id in wire.LEADER_IDS:
-                    self._leader_ns = mono_ns
+                heard.take(frame.data, mono_ns, stamp_s)
             except (struct.error, IndexError):
                 self._errors += 1
 
@@ -184,7 +187,7 @@ class FeedbackBook:
     def watch_gripper(self) -> None:
         """Keep from now on what the gripper loses of the power and the zero that it has."""
         with self._lock:
-            bits = 0 if self._gripper is None else self._gripper.bits
+            bits = wire.gripper_bits(self._gripper) if self._gripper else 0
             self._gripper_had = bits & (wire.ENABLED_BIT | wire.HOMED_BIT)
             self._gripper_lost = 0
 
@@ -192,7 +195,8 @@ class FeedbackBook:
         """Return the cyclic ids of which nothing came for a second; all that never came."""
         with self._lock:
             return tuple(i for i in wire.CYCLIC_IDS
-                         if now_ns - self._seen_ns.get(i, -SILENT_NS) >= SILENT_NS)
+                         if not self._heard[i].count
+                         or now_ns - self._heard[i].last_ns >= SILENT_NS)
 
     def rates_hz(self, now_ns: int) -> dict[int, float]:
         """Return frames per second by id over the last half second or more; a copy."""
@@ -207,20 +211,29 @@ class FeedbackBook:
         with self._lock:
             return FeedbackView(
                 joints_mdeg=self._joints, joints_ns=self._joints_ns,
-                status=self._status, status_ns=self._status_ns,
-                gripper=self._gripper, gripper_ns=self._gripper_ns,
+                status=_decoded(wire.decode_status, self._status), status_ns=self._status_ns,
+                gripper=_decoded(wire.decode_gripper, self._gripper),
+                gripper_ns=self._gripper_ns,
                 gripper_speed_m_s=self._slope(), gripper_lost=self._gripper_lost,
-                motors=tuple(self._motors), motors_ns=tuple(self._motors_ns),
-                drivers=tuple(self._drivers), drivers_ns=tuple(self._drivers_ns),
+                motors=tuple(_decoded(wire.decode_motor, data) for data in self._motors),
+                motors_ns=tuple(self._motors_ns),
+                drivers=tuple(_decoded(wire.decode_driver, data) for data in self._drivers),
+                drivers_ns=tuple(self._drivers_ns),
                 angle_limits=dict(self._angle_limits),
                 acceleration_limits=dict(self._acceleration_limits),
                 gripper_range_m=self._gripper_range_m,
                 firmware=self._version,
                 foreign_ns=self._foreign_ns, foreign_id=self._foreign_id,
-                leader_ns=self._leader_ns, frames=sum(self._counts.values()),
+                leader_ns=self._leader_ns, frames=sum(heard.count for heard in self._heard.values()),
                 foreign_frames=self._foreign_frames, decode_errors=self._errors,
                 incoherent_sets=self._incoherent,
             )
+
+    def _new(self, can_id: int) -> _Heard:
+        """Return an entry for an id that is not read."""
+        take = self._take_leader if can_id in wire.LEADER_IDS else _nothing
+        self._heard[can_id] = _Heard(take)
+        return self._heard[can_id]
 
     def _by_id(self) -> dict[int, _Taker]:
         """Return what takes the data of an id; frames come three thousand times a second."""
@@ -235,19 +248,22 @@ class FeedbackBook:
             **{can_id: partial(self._answer, can_id) for can_id in answers},
         }
 
+    def _take_leader(self, data: bytes, mono_ns: int, stamp_s: float) -> None:
+        self._leader_ns = mono_ns
+
     def _take_status(self, data: bytes, mono_ns: int, stamp_s: float) -> None:
-        self._status, self._status_ns = wire.decode_status(data), mono_ns
+        self._status, self._status_ns = _whole(data), mono_ns
 
     def _take_gripper(self, data: bytes, mono_ns: int, stamp_s: float) -> None:
-        self._gripper, self._gripper_ns = wire.decode_gripper(data), mono_ns
-        self._gripper_lost |= self._gripper_had & ~self._gripper.bits
-        self._openings.append((mono_ns, self._gripper.opening_m))
+        self._gripper, self._gripper_ns = _whole(data), mono_ns
+        self._gripper_lost |= self._gripper_had & ~wire.gripper_bits(data)
+        self._openings.append((mono_ns, data))
 
     def _take_motor(self, i: int, data: bytes, mono_ns: int, stamp_s: float) -> None:
-        self._motors[i], self._motors_ns[i] = wire.decode_motor(data), mono_ns
+        self._motors[i], self._motors_ns[i] = _whole(data), mono_ns
 
     def _take_driver(self, i: int, data: bytes, mono_ns: int, stamp_s: float) -> None:
-        self._drivers[i], self._drivers_ns[i] = wire.decode_driver(data), mono_ns
+        self._drivers[i], self._drivers_ns[i] = _whole(data), mono_ns
 
     def _answer(self, can_id: int, data: bytes, mono_ns: int, stamp_s: float) -> None:
         if can_id == wire.ANGLE_LIMIT:
@@ -286,15 +302,37 @@ class FeedbackBook:
     def _roll(self, mono_ns: int) -> None:
         if self._window_ns:
             self._rates = self._measured(mono_ns - self._window_ns)
-            self._counts_before = dict(self._counts)
+            for heard in self._heard.values():
+                heard.before = heard.count
         self._window_ns = mono_ns
 
     def _measured(self, elapsed_ns: int) -> dict[int, float]:
-        before = self._counts_before
-        return {i: (n - before.get(i, 0)) * 1e9 / elapsed_ns for i, n in self._counts.items()}
+        return {i: (heard.count - heard.before) * 1e9 / elapsed_ns
+                for i, heard in self._heard.items() if heard.count}
 
     def _slope(self) -> float:
         if len(self._openings) < 2:
             return 0.0
-        (start_ns, start), (end_ns, end) = self._openings[0], self._openings[-1]
+        (start_ns, first), (end_ns, last) = self._openings[0], self._openings[-1]
+        start, end = wire.decode_gripper(first).opening_m, wire.decode_gripper(last).opening_m
         return (end - start) * 1e9 / (end_ns - start_ns) if end_ns > start_ns else 0.0
+
+
+def _nothing(data: bytes, mono_ns: int, stamp_s: float) -> None:
+    pass
+
+
+def _whole(data: bytes) -> bytes:
+    """Return the data of a frame that is read when somebody asks: most are never looked at.
+
+    Raises:
+        IndexError: It is too short or too long to be read.
+    """
+    if len(data) != wire.FRAME_BYTES:
+        raise IndexError(len(data))
+    return data
+
+
+def _decoded(decode: Callable[[bytes], _State], data: bytes) -> _State | None:
+    """Return what a frame says, None if it never came."""
+    return decode(data) if data else None

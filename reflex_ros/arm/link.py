@@ -227,9 +227,9 @@ class CanLink:
         if message.is_error_frame:
             self.error_frames += 1
             return
-        frame = wire.Frame(message.arbitration_id, bytes(message.data))
-        at_ns = self._arrivals.stamp(self._mono_ns(), message.timestamp)
-        self._book.on_frame(frame, mono_ns=at_ns, stamp_s=message.timestamp)
+        frame, stamp_s = wire.Frame(message.arbitration_id, bytes(message.data)), message.timestamp
+        at_ns = self._arrivals.stamp(self._mono_ns(), stamp_s)
+        self._book.on_frame(frame, mono_ns=at_ns, stamp_s=stamp_s)
         if frame.can_id in wire.COMMAND_IDS and not self._gate.is_own(frame, at_ns):
             self._book.on_foreign(frame.can_id, mono_ns=at_ns)
 

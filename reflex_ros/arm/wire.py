@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 JOINTS = 6
+FRAME_BYTES = 8
 
 ESTOP = 0x150
 MODE = 0x151
@@ -258,6 +259,11 @@ def decode_gripper(data: bytes) -> GripperState:
     """Decode 0x2A8."""
     opening_um, torque_mnm, bits, _ = _GRIPPER.unpack(data)
     return GripperState(opening_um * 1e-6, torque_mnm * 1e-3, bits)
+
+
+def gripper_bits(data: bytes) -> int:
+    """Return the status bits of 0x2A8 alone."""
+    return data[6]
 
 
 def decode_motor(data: bytes) -> MotorState:
