@@ -103,7 +103,7 @@ class Arrivals:
         if known_ns is not None and _JUMPS_NS[0] <= jump_ns <= _JUMPS_NS[1]:
             if is_now:
                 known_ns += (now_ns - self._lead_at_ns) // _FORGET
-            self._lead_ns = known_ns if known_ns < lead_ns else lead_ns
+            self._lead_ns = min(lead_ns, known_ns)
         else:
             self._lead_ns = lead_ns if is_now else None
         if is_now:

@@ -224,7 +224,8 @@ class FeedbackBook:
                 gripper_range_m=self._gripper_range_m,
                 firmware=self._version,
                 foreign_ns=self._foreign_ns, foreign_id=self._foreign_id,
-                leader_ns=self._leader_ns, frames=sum(heard.count for heard in self._heard.values()),
+                leader_ns=self._leader_ns,
+                frames=sum(heard.count for heard in self._heard.values()),
                 foreign_frames=self._foreign_frames, decode_errors=self._errors,
                 incoherent_sets=self._incoherent,
             )

@@ -16,8 +16,8 @@ from rclpy.callback_groups import ReentrantCallbackGroup
 
 from reflex_ros.ros.clock_exchange import ClockAsker
 from reflex_ros.ros.convert import reply_to_msg
+from reflex_ros.ros.executor import on_thread
 from reflex_ros.ros.qos import SERVICES, load_type
-from reflex_ros.ros.spin import on_thread
 
 if TYPE_CHECKING:
     from reflex_ros.core.cause import LinkFacts

@@ -16,13 +16,12 @@ from typing import Any
 
 import rclpy
 from rclpy._rclpy_pybind11 import RCLError
-from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
-from rclpy.guard_condition import GuardCondition
+from rclpy.executors import MultiThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
-from rclpy.task import Future
 
 from reflex_ros.core.errors import EXIT_DONE, ReflexError
+from reflex_ros.ros.executor import LoneExecutor
 
 POLL_S = 1.0
 """Longest wait of the executor: so late it would notice a request whose wake-up was lost."""
@@ -156,68 +155,6 @@ def woken_by_signals(wake: Callable[[], None]) -> Iterator[None]:
         tells.close()
         thread.join()
         told.close()
-
-
-class LoneExecutor(SingleThreadedExecutor):  # type: ignore[misc]
-    """Runs callbacks on the thread that made it, and is woken by none of what is ready.
-
-    rclpy wakes its executor twice for every callback, so that another thread may look again at
-    what is ready; each time it builds its whole wait set for nothing. Whoever runs the callbacks
-    alone looks at everything anyway before it waits again; only after a task that goes on, or was
-    made by hand, it would wait at once.
-    """
-
-    _guard: Any
-
-    def __init__(self) -> None:
-        super().__init__()
-        made, self._guard = self._guard, _Guard()
-        made.destroy()
-        self._fresh: Any = None
-
-    def wait_for_ready_callbacks(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what is to be run next, as rclpy does."""
-        found = super().wait_for_ready_callbacks(*args, **kwargs)
-        self._guard.is_deaf, self._fresh = found[0] is self._fresh, None
-        return found
-
-    def _make_handler(self, *args: Any, **kwargs: Any) -> Any:
-        self._fresh = super()._make_handler(*args, **kwargs)
-        return self._fresh
-
-
-class _Guard(GuardCondition):  # type: ignore[misc]
-    """Wakes the thread that made it; while it is deaf, for every other thread."""
-
-    def __init__(self) -> None:
-        super().__init__(callback=None, callback_group=None)
-        self._maker, self.is_deaf = threading.get_ident(), False
-
-    def trigger(self) -> None:
-        """Wake the maker, unless it is the caller and looks again anyway."""
-        if not self.is_deaf or threading.get_ident() != self._maker:
-            super().trigger()
-
-
-async def on_thread(executor: Any, work: Callable[[], Any], *, name: str) -> Any:
-    """Do what takes long on a thread of its own, while the executor serves others.
-
-    Args:
-        executor: Runs who awaits this; it is woken in the end, for it may wait for nothing else.
-        work: Returns the result, or raises what is then raised here.
-        name: Of the thread.
-    """
-    done: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:  # the executor raises it, as that of any callback
-            done.set_exception(error)
-        executor.wake()
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return await done
 
 
 @contextmanager

@@ -15,18 +15,12 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy')
 
-from rclpy.callback_groups import ReentrantCallbackGroup  # noqa: E402
-from rclpy.executors import SingleThreadedExecutor  # noqa: E402
-from rclpy.guard_condition import GuardCondition  # noqa: E402
 from rclpy.node import Node  # noqa: E402
-from rclpy.task import Future  # noqa: E402
-from std_msgs.msg import Empty  # noqa: E402
 
 from reflex_ros.core.clock import S, SystemClock  # noqa: E402
 from reflex_ros.ros import spin  # noqa: E402
 
 LONG_S, SHORT_S = 30.0, 1.5
-MESSAGES = 20
 
 
 def run(monkeypatch: pytest.MonkeyPatch, act: Any, poll_s: float) -> float:
@@ -64,106 +58,6 @@ def test_the_wake_up_can_fail(monkeypatch: pytest.MonkeyPatch, act: Any) -> None
     monkeypatch.setattr(spin, 'woken_by_signals', lambda wake: nullcontext())
     monkeypatch.setattr(spin.Stop, 'waking', lambda self, wake: nullcontext())
     assert run(monkeypatch, act, SHORT_S) > 0.9 * SHORT_S
-
-
-@pytest.mark.parametrize('kind', ['woken', 'can fail'])
-def test_what_was_done_on_a_thread_is_answered_at_once(
-        monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Nothing else happens to the node: without a wake-up the answer waits for the next look."""
-    if kind == 'can fail':
-        monkeypatch.setattr(spin.LoneExecutor, 'wake', lambda self: None)
-    rclpy.init(args=[])
-    try:
-        executor, go_on = spin.LoneExecutor(), threading.Event()
-        node = Node('idle', use_global_arguments=False)
-        executor.add_node(node)
-        answer = executor.create_task(spin.on_thread(executor, go_on.wait, name='work'))
-        executor.spin_once(timeout_sec=0.0)
-        threading.Timer(0.3, go_on.set).start()
-        began_ns, poll_s = SystemClock().mono_ns(), LONG_S if kind == 'woken' else SHORT_S
-        while not answer.done():
-            executor.spin_once(timeout_sec=poll_s)
-        took_s = (SystemClock().mono_ns() - began_ns) / S
-        executor.shutdown()
-        node.destroy_node()
-    finally:
-        rclpy.try_shutdown()
-    assert took_s < LONG_S / 2 if kind == 'woken' else took_s > 0.9 * SHORT_S
-
-
-def wakes(executor: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how often the executor was woken while it ran the callbacks of some messages."""
-    count = 0
-    trigger = GuardCondition.trigger
-
-    def counted(self: Any) -> None:
-        nonlocal count
-        count += self is executor._guard
-        trigger(self)
-
-    node, seen = Node('busy', use_global_arguments=False), []
-    executor.add_node(node)
-    node.create_subscription(Empty, 'something', seen.append, MESSAGES)
-    publisher = node.create_publisher(Empty, 'something', MESSAGES)
-    executor.spin_once(timeout_sec=0.0)
-    monkeypatch.setattr(GuardCondition, 'trigger', counted)
-    while len(seen) < MESSAGES:
-        publisher.publish(Empty())
-        executor.spin_once(timeout_sec=10.0)
-    executor.shutdown()
-    node.destroy_node()
-    return count
-
-
-@pytest.mark.parametrize('kind', ['lone', 'ready made'])
-def test_callbacks_wake_the_executor_only_where_another_thread_could_need_it(
-        monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    rclpy.init(args=[])
-    try:
-        lone = kind == 'lone'
-        count = wakes(spin.LoneExecutor() if lone else SingleThreadedExecutor(), monkeypatch)
-    finally:
-        rclpy.try_shutdown()
-    assert count == 0 if lone else count >= 2 * MESSAGES  # the other one shows that it can fail
-
-
-@pytest.mark.parametrize('kind', ['woken', 'can fail'])
-def test_what_a_resumed_callback_makes_ready_is_run_at_once(
-        monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """A callback that goes on ends what another one, which was asked before it, waits for."""
-    if kind == 'can fail':
-        monkeypatch.setattr(spin._Guard, 'is_deaf', property(lambda _: True, lambda *_: None),
-                            raising=False)
-    rclpy.init(args=[])
-    try:
-        executor, poll_s = spin.LoneExecutor(), LONG_S if kind == 'woken' else SHORT_S
-        node = Node('idle', use_global_arguments=False)
-        executor.add_node(node)
-        done: list[str] = []
-        first: Any = Future()
-        second: Any = Future()
-
-        async def ends() -> None:
-            await first
-            second.set_result(None)
-
-        async def waits() -> None:
-            await second
-            executor.create_task(done.append, 'waited')
-
-        for callback in (ends, waits):
-            node.create_guard_condition(callback, ReentrantCallbackGroup()).trigger()
-            executor.spin_once(timeout_sec=1.0)
-        threading.Timer(0.3, lambda: (first.set_result(None), executor.wake())).start()
-        began_ns = SystemClock().mono_ns()
-        while not done:
-            executor.spin_once(timeout_sec=poll_s)
-        took_s = (SystemClock().mono_ns() - began_ns) / S
-        executor.shutdown()
-        node.destroy_node()
-    finally:
-        rclpy.try_shutdown()
-    assert took_s < LONG_S / 2 if kind == 'woken' else took_s > 0.9 * SHORT_S
 
 
 @contextmanager
