@@ -129,6 +129,7 @@ class FeedbackBook:
             self._start()
 
     def _start(self) -> None:
+        self._view: FeedbackView | None = None
         self._joints: tuple[int, ...] = ()
         self._joints_ns = 0
         self._pending: dict[int, tuple[tuple[int, int], float]] = {}
@@ -159,6 +160,7 @@ class FeedbackBook:
             stamp_s: Time stamp of the bus, 0 if it has none; only differences are used.
         """
         with self._lock:
+            self._view = None
             heard = self._heard.get(frame.can_id) or self._new(frame.can_id)
             heard.count += 1
             heard.last_ns = mono_ns
@@ -172,12 +174,14 @@ class FeedbackBook:
     def on_foreign(self, can_id: int, *, mono_ns: int) -> None:
         """Note a command frame that this process did not send."""
         with self._lock:
+            self._view = None
             self._foreign_ns, self._foreign_id = mono_ns, can_id
             self._foreign_frames += 1
 
     def forget_answers(self) -> None:
         """Drop answers to earlier queries, so that only fresh ones are believed."""
         with self._lock:
+            self._view = None
             self._angle_limits.clear()
             self._acceleration_limits.clear()
             self._gripper_range_m = None
@@ -187,6 +191,7 @@ class FeedbackBook:
     def watch_gripper(self) -> None:
         """Keep from now on what the gripper loses of the power and the zero that it has."""
         with self._lock:
+            self._view = None
             bits = wire.gripper_bits(self._gripper) if self._gripper else 0
             self._gripper_had = bits & (wire.ENABLED_BIT | wire.HOMED_BIT)
             self._gripper_lost = 0
@@ -207,28 +212,33 @@ class FeedbackBook:
             return self._measured(elapsed)
 
     def view(self) -> FeedbackView:
-        """Return everything known, as one consistent copy."""
+        """Return everything known, as one consistent copy; the same until something comes."""
         with self._lock:
-            return FeedbackView(
-                joints_mdeg=self._joints, joints_ns=self._joints_ns,
-                status=_decoded(wire.decode_status, self._status), status_ns=self._status_ns,
-                gripper=_decoded(wire.decode_gripper, self._gripper),
-                gripper_ns=self._gripper_ns,
-                gripper_speed_m_s=self._slope(), gripper_lost=self._gripper_lost,
-                motors=tuple(_decoded(wire.decode_motor, data) for data in self._motors),
-                motors_ns=tuple(self._motors_ns),
-                drivers=tuple(_decoded(wire.decode_driver, data) for data in self._drivers),
-                drivers_ns=tuple(self._drivers_ns),
-                angle_limits=dict(self._angle_limits),
-                acceleration_limits=dict(self._acceleration_limits),
-                gripper_range_m=self._gripper_range_m,
-                firmware=self._version,
-                foreign_ns=self._foreign_ns, foreign_id=self._foreign_id,
-                leader_ns=self._leader_ns,
-                frames=sum(heard.count for heard in self._heard.values()),
-                foreign_frames=self._foreign_frames, decode_errors=self._errors,
-                incoherent_sets=self._incoherent,
-            )
+            if self._view is None:
+                self._view = self._look()
+            return self._view
+
+    def _look(self) -> FeedbackView:
+        return FeedbackView(
+            joints_mdeg=self._joints, joints_ns=self._joints_ns,
+            status=_decoded(wire.decode_status, self._status), status_ns=self._status_ns,
+            gripper=_decoded(wire.decode_gripper, self._gripper),
+            gripper_ns=self._gripper_ns,
+            gripper_speed_m_s=self._slope(), gripper_lost=self._gripper_lost,
+            motors=tuple(_decoded(wire.decode_motor, data) for data in self._motors),
+            motors_ns=tuple(self._motors_ns),
+            drivers=tuple(_decoded(wire.decode_driver, data) for data in self._drivers),
+            drivers_ns=tuple(self._drivers_ns),
+            angle_limits=dict(self._angle_limits),
+            acceleration_limits=dict(self._acceleration_limits),
+            gripper_range_m=self._gripper_range_m,
+            firmware=self._version,
+            foreign_ns=self._foreign_ns, foreign_id=self._foreign_id,
+            leader_ns=self._leader_ns,
+            frames=sum(heard.count for heard in self._heard.values()),
+            foreign_frames=self._foreign_frames, decode_errors=self._errors,
+            incoherent_sets=self._incoherent,
+        )
 
     def _new(self, can_id: int) -> _Heard:
         """Return an entry for an id that is not read."""

@@ -46,6 +46,7 @@ class LoneExecutor(SingleThreadedExecutor):  # type: ignore[misc]
     """
 
     _guard: Any
+    _tasks: list[Any]
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,4 +251,3 @@ async def on_thread(executor: Any, work: Callable[[], Any], *, name: str) -> Any
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return await done
-

@@ -189,3 +189,38 @@ def test_foreign_and_leader_frames_are_noted():
     view = book.view()
     assert (view.foreign_ns, view.foreign_id, view.foreign_frames) == (7, 0x155, 1)
     assert view.leader_ns == 9 * MS + 1
+
+
+CHANGES = {
+    'a frame': lambda book: book.on_frame(
+        wire.Frame(wire.STATUS, bytes(8)), mono_ns=7, stamp_s=0.0),
+    'a foreign command': lambda book: book.on_foreign(0x155, mono_ns=7),
+    'answers forgotten': FeedbackBook.forget_answers,
+    'the gripper watched': FeedbackBook.watch_gripper,
+    'cleared': FeedbackBook.clear,
+}
+
+
+def kept_views(book: FeedbackBook) -> list[str]:
+    """Return the changes after which the view is still the one from before."""
+    kept = []
+    for name, change in CHANGES.items():
+        before = book.view()
+        assert book.view() is before
+        change(book)
+        if book.view() is before:
+            kept.append(name)
+    return kept
+
+
+def test_a_view_is_kept_until_something_changes():
+    assert kept_views(FeedbackBook()) == []
+
+
+def test_a_view_that_is_kept_too_long_can_fail():
+    class Forgetful(FeedbackBook):
+        def view(self):
+            newest = super().view()
+            return self.__dict__.setdefault('first', newest)
+
+    assert kept_views(Forgetful()) == list(CHANGES)
