@@ -33,7 +33,10 @@ LADDER = ('none', 'index', 'index + command_state', 'index + command_state + ble
 SHORT = (
     'where an inference is short, a client that asks continuously plans again sooner than one '
     'that executes its rows first')
+REFLEX_OF_TINY = 'index + blend + overlap'
+"""What mode ``reflex`` of ``tiny`` is unasked: the state is the measured one."""
 PARTS_WHY = 'with the parts before it, the jumping target leaves little to gain'
+STATE_WHY = 'a cube that lies still forgives either state'
 DELAY_WHY = 'most of a reaction is then the delay itself, which is the same for both'
 
 
@@ -100,6 +103,8 @@ def pairs() -> list[Pair]:
              '1 frames', 'success', 'one frame shows no velocity'),
         Pair('figure8', 'The early start (overlap) lets `reflex` react sooner', LADDER[4],
              LADDER[3], 'reaction_ms', SHORT),
+        Pair('figure8_multi', 'With the command as the state `reflex` grasps better than with the '
+             'measured one, `tiny_multi`', LADDER[4], REFLEX_OF_TINY, 'success', STATE_WHY),
     ]
     return found + [Pair('figure8', f'Adding {more.split(" + ")[-1]} adds success', more, less,
                          'success', PARTS_WHY) for less, more in pairwise(LADDER)]
