@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ import yaml
 
 from reflex_ros.arm.config import DriverConfig
 from reflex_ros.arm.driver import PiperDriver
-from reflex_ros.core.clock import MS, S, SystemClock
+from reflex_ros.core.clock import MS, S, SystemClock, cpu_ns
 from reflex_ros.core.ledger import CAUSE_CODES, GAP, SENT, LedgerReader
 from reflex_ros.study.results import newest, read_revision, write_result
 from reflex_ros.study.tick_report import PICTURE, tails, write_picture
@@ -37,6 +38,7 @@ CLOCK = SystemClock()
 WARMUP_NS = 2 * S
 """Left out after the first executed chunk and after the load began."""
 PATIENCE_S = 180.0
+LOOP = 5_000_000
 
 
 # ---- lateness --------------------------------------------------------------------------------
@@ -209,6 +211,18 @@ def sdk_call(calls: int) -> dict[str, Any]:
     return {'frames': 4, 'wall_ms': tails(wall), 'cpu_ms': tails(cpu)}
 
 
+def interpreter() -> dict[str, Any]:
+    """Return what runs the nodes, and how fast it is here: CPU time of a plain loop.
+
+    Two builds of one version differ by a third, and so do two hours of one virtual machine.
+    """
+    before_ns, total = cpu_ns(), 0
+    for number in range(LOOP):
+        total += number
+    return {'version': platform.python_version(), 'compiler': platform.python_compiler(),
+            'loop': LOOP, 'loop_ms': (cpu_ns() - before_ns) / MS}
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run the bench."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -243,6 +257,7 @@ def measure(options: argparse.Namespace) -> Path:
                 cells.append(lateness(
                     Path(folder) / f'{rate_hz:g}-{name}', rate_hz, is_loaded=name == 'loaded',
                     ticks=options.ticks, cpu_seconds=options.cpu_seconds))
+                cells[-1]['python'] = interpreter()
                 print(json.dumps(cells[-1]))
     config = {'ticks': options.ticks, 'policy': 'oracle', 'task': 'jump',
               'cpu_seconds': options.cpu_seconds, 'calls': options.calls}

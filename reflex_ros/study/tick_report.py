@@ -70,7 +70,14 @@ def _verdict(cells: Sequence[Mapping[str, Any]]) -> str:
     judged = 'pass' if share <= CPU_LIMIT else 'fail'
     return (f'The bridge at 50 Hz, idle, uses {100 * share:.1f} % of a core over '
             f'{own[0]["cpu_seconds"]:g} s with {per_tick:.2f} `joint_states` per tick; at most '
-            f'{100 * CPU_LIMIT:.0f} %: {judged}.')
+            f'{100 * CPU_LIMIT:.0f} %: {judged}.' + _interpreter(own[0].get('python')))
+
+
+def _interpreter(python: Mapping[str, Any] | None) -> str:
+    if python is None:
+        return ''
+    return (f' Python {python["version"]} ({python["compiler"].strip()}); a plain loop of '
+            f'{python["loop"]} additions took it {python["loop_ms"]:.0f} ms of CPU time then.')
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

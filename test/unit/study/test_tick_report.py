@@ -52,3 +52,13 @@ def test_the_cpu_can_fail(share):
 def test_the_picture_has_a_panel_for_each_rate():
     figure = draw(result())
     assert [axis.get_title() for axis in figure.axes] == ['50 Hz', '200 Hz']
+
+
+def test_the_table_says_what_ran_the_nodes_and_how_fast():
+    found = result()
+    for cell in found['summary']['cells']:
+        cell['python'] = {'version': '3.11.2', 'compiler': 'GCC 12.2.0', 'loop': 10,
+                          'loop_ms': 330.4}
+    line = next(line for line in tick_lines(found) if line.startswith('The bridge at 50 Hz'))
+    assert line.endswith('Python 3.11.2 (GCC 12.2.0); a plain loop of 10 additions took it 330 ms '
+                         'of CPU time then.')
