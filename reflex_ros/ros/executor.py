@@ -71,6 +71,12 @@ class LoneExecutor(SingleThreadedExecutor):  # type: ignore[misc]
         super().remove_node(node)
         self._is_stale = True
 
+    def shutdown(self, timeout_sec: float | None = None) -> bool:
+        """End as rclpy does, and hold nothing any more."""
+        is_done = bool(super().shutdown(timeout_sec))
+        self._watched = None
+        return is_done
+
     def wait_for_ready_callbacks(self, *args: Any, **kwargs: Any) -> Any:
         """Return what is to be run next, as rclpy does."""
         found = super().wait_for_ready_callbacks(*args, **kwargs)
