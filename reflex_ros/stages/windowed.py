@@ -16,8 +16,9 @@ import numpy.typing as npt
 import torch
 
 from reflex_ros.core.errors import LayoutError
+from reflex_ros.infer import snapshot
 from reflex_ros.infer.cache import PARTITIONED
-from reflex_ros.infer.flow import chunk_noise, integrate
+from reflex_ros.infer.flow import chunk_noise
 from reflex_ros.ring.layout import RingLayout
 from reflex_ros.stages.ring_source import LocalRing, RemoteRing, RingSource
 
@@ -178,7 +179,7 @@ class WindowedModel:
                     num_steps=self._num_steps, guidance=self._guidance(request),
                 )
             else:
-                rows = self._compare(frames, ages, request.state, noise)
+                rows = self._compare(frames, ages, request, noise)
         return np.asarray(rows, np.float64)
 
     def _guidance(self, request: InferRequest) -> Guidance | None:
@@ -191,14 +192,15 @@ class WindowedModel:
         )
 
     def _compare(self, frames: list[npt.NDArray[np.float32]], ages: list[float],
-                 state: FloatArray, noise: npt.NDArray[np.float32]) -> FloatArray:
+                 request: InferRequest, noise: npt.NDArray[np.float32]) -> FloatArray:
         """Return the chunk that another cache leads to."""
         steps = self._num_steps or self._policy.spec.num_steps
-        denoiser = self._policy.prepare(self._context, frames, ages, state=state,
+        denoiser = self._policy.prepare(self._context, frames, ages, state=request.state,
                                         num_steps=steps, cache=self._cache)
         with torch.inference_mode():
-            actions = integrate(denoiser.velocity, torch.from_numpy(noise)[None], steps)
-        return np.asarray(self._policy.actions(actions, state))
+            actions = snapshot.denoise(denoiser, torch.from_numpy(noise)[None], steps,
+                                       guidance=self._guidance(request))
+        return np.asarray(self._policy.actions(actions, request.state))
 
     def _stage(self, block: KvBlock) -> tuple[list[npt.NDArray[np.float32]], list[int]] | None:
         """Return the window's staging buffers, oldest first, and their stamps."""

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from reflex_ros.core.clock import S, SystemClock, cpu_ns
 from reflex_ros.core.errors import ConfigError
@@ -27,7 +27,7 @@ from reflex_ros.core.summary import samples, summarise
 from reflex_ros.sim.experts import make_chunk_expert
 from reflex_ros.sim.instructions import DEFAULT, INTENT_OF, INTENTS
 from reflex_ros.stages.oracle import OraclePolicy
-from reflex_ros.study.benchmark import CONTROL_PERIOD_NS, judge
+from reflex_ros.study.benchmark import judge
 from reflex_ros.study.episode import Episode, EpisodeSpec, SeeingEncoder, run_episode
 from reflex_ros.study.experiment_lines import (
     CELLS,
@@ -113,10 +113,11 @@ def parts_of(job: Job, *, is_traced: bool) -> Iterator[tuple[ChunkModel, SeeingE
     if cell.policy == 'oracle':
         yield OraclePolicy(make_chunk_expert, horizon=cell.chunk or 50), None
         return
-    from reflex_ros.study.policies import tiny_parts
+    from reflex_ros.study.policies import network_options, tiny_parts
 
     folder = checkpoint_of(cell.policy)
-    with tiny_parts(folder, seed=job.seed, is_traced=is_traced) as (model, encoder):
+    with tiny_parts(folder, seed=job.seed, is_traced=is_traced,
+                    **network_options(cell.params)) as (model, encoder):
         yield (FewerFrames(model, cell.window) if cell.window else model), encoder
 
 
@@ -140,10 +141,11 @@ def run_job(job: Job, *, is_traced: bool = False) -> tuple[Line, Line]:
 
 def figures(job: Job, episode: Episode) -> Line:
     """Return the figures of an episode in JSON types, none without samples."""
-    cell, log = job.cell, episode.log
+    cell, log, params = job.cell, episode.log, spec_of(job).parameters()
+    period_ns = round(S / cast('float', params['control.rate_hz']))
     verdict = judge(cell.task, log.truths, tolerance_m=cell.tolerance_m)
     events = [e for truth in log.truths for e in truth.events if e.name in EVENTS]
-    summary = summarise(log.ticks, log.traces, period_ns=CONTROL_PERIOD_NS, events=events)
+    summary = summarise(log.ticks, log.traces, period_ns=period_ns, events=events)
     found = samples(to_records(log.ticks), log.traces, events=events)
     seams = [trace.seam_position for trace in log.traces]
     return _rounded({
@@ -157,7 +159,7 @@ def figures(job: Job, episode: Episode) -> Line:
         'uncovered': summary.uncovered_share, 'inferences': summary.inferences,
         'seam_rad': sum(seams) / len(seams) if seams else None,
         'fallbacks': episode.fallbacks, 'complete': summary.is_complete,
-        'max_age_s': spec_of(job).params['safety.max_observation_age_s'],
+        'max_age_s': params['safety.max_observation_age_s'],
     })
 
 

@@ -23,6 +23,7 @@ import yaml
 from reflex_ros.core.errors import ConfigError
 from reflex_ros.core.params import PARAMS, check_value
 from reflex_ros.core.yaml_text import parse_yaml
+from reflex_ros.study.episode_params import check_taken, clashes
 from reflex_ros.study.stage_times import Profile, read_profiles
 
 PARTS = ('index', 'command_state', 'blend', 'overlap', 'rtc')
@@ -249,6 +250,7 @@ def _value(key: str, item: object, where: str) -> Any:
 def _params(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     specs = {spec.name: spec for spec in PARAMS}
     _check_keys(given, specs, where)
+    check_taken(given, where)
     return {name: check_value(specs[name], value, source=where) for name, value in given.items()}
 
 
@@ -274,6 +276,7 @@ def _checked(cell: Cell, where: str, profiles: Mapping[str, Profile]) -> Cell:
         (cell.policy == 'tiny' and cell.task not in FOLLOWED,
          f'tiny follows a target, and task {cell.task} has none'),
         (cell.execute_steps > (cell.chunk or TINY_ROWS), 'execute_steps is larger than the chunk'),
+        *clashes(cell.params, policy=cell.policy, parts=cell.parts),
     )
     for is_wrong, text in faults:
         if is_wrong:

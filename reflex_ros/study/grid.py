@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from reflex_ros.core.stats import quantiles, wilson
 from reflex_ros.study.episode import EpisodeSpec, run_episode
+from reflex_ros.study.episode_params import check_taken
 
 if TYPE_CHECKING:
     from reflex_ros.core.param_table import Value
@@ -48,6 +49,7 @@ class Cell:
     def spec(self, seed: int) -> EpisodeSpec:
         """Return the episode of one seed."""
         params = dict(self.params)
+        check_taken(params, f'cell {self.name}')
         if self.edit == 'hold':
             params['run.autostart'] = False
         return EpisodeSpec(
@@ -64,10 +66,11 @@ def run_cell(cell: Cell, seed: int) -> dict[str, Any]:
     if cell.policy == 'oracle':
         episode = run_episode(spec)
     else:
-        from reflex_ros.study.policies import tiny_parts
+        from reflex_ros.study.policies import network_options, tiny_parts
 
         edit = np.zeros_like if cell.edit == 'black' else None
-        with tiny_parts(Path(cell.policy), seed=seed, is_compiled=True) as (model, encoder):
+        with tiny_parts(Path(cell.policy), seed=seed, is_compiled=True,
+                        **network_options(cell.params)) as (model, encoder):
             episode = run_episode(spec, model=model, encoder=encoder, edit_image=edit)
     summary = episode.summary
     return {

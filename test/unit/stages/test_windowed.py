@@ -16,6 +16,7 @@ from reflex_ros.infer.spec import PolicySpec
 from reflex_ros.ring.handoff import RingServer
 from reflex_ros.ring.writer import RingWriter
 from reflex_ros.stages.assemble import Shared
+from reflex_ros.stages.guide import Guide
 from reflex_ros.stages.models import InferRequest
 from reflex_ros.stages.windowed import (
     LocalRing,
@@ -418,3 +419,23 @@ def test_the_naive_cache_makes_another_chunk_and_the_exact_one_the_same(bench, t
         for name in ('partitioned', 'naive')}
     assert np.array_equal(chunks['partitioned'], exact)
     assert np.isfinite(chunks['naive']).all() and not np.allclose(chunks['naive'], exact)
+
+
+def test_a_naive_cache_follows_a_guide_as_well(bench, tiny):
+    b = bench(tiny)
+    block = b.frame(10)
+    guide = Guide(np.full((4, 7), 0.3), 3, 4)
+    found = {}
+    for cache in ('partitioned', 'naive'):
+        model = WindowedModel(tiny, b.ring, cache=cache)
+        found[cache] = [model.infer(InferRequest(block, 1, np.zeros(7), block.stamp_ns, one),
+                                    probe()) for one in (None, guide)]
+        free, guided = found[cache]
+        assert np.abs(guided - 0.3)[:3].max() < 0.5 * np.abs(free - 0.3)[:3].max()
+    assert not np.array_equal(found['naive'][0], found['partitioned'][0])
+
+
+def test_following_a_guide_can_fail(bench, tiny, monkeypatch):
+    monkeypatch.setattr(WindowedModel, '_guidance', lambda self, request: None)
+    with pytest.raises(AssertionError):
+        test_a_naive_cache_follows_a_guide_as_well(bench, tiny)

@@ -64,6 +64,18 @@ def test_lists_stand_for_every_combination(tmp_path):
     ('{window: 2}', ('oracle has no window',)),
     ('{chunk: 10, execute_steps: 11}', ('larger than the chunk',)),
     ('{policy: tiny, chunk: 60}', ('50 rows',)),
+    ('{params: {camera.period_s: 0.02}}', (
+        'block 1 of grid: params', "'camera.period_s'", 'does not take', 'Leave it out')),
+    ('{params: {recorder.images: true}}', ("'recorder.images'", 'does not take')),
+    ('{policy: tiny, params: {policy.seed: 3}}', (
+        'block 1 of grid: params', "'policy.seed'", "the key 'seeds'")),
+    ('{params: {chunk.mode: sync}}', ("'chunk.mode'", "the key 'mode'")),
+    ('{params: {policy.cache: naive}}', ('policy.cache', 'oracle has no network')),
+    ('{params: {policy.num_denoise_steps: 3}}', ('policy.num_denoise_steps', 'no network')),
+    ('{policy: tiny, params: {policy.cache: fast}}', ("'fast'", 'partitioned')),
+    ('{policy: tiny, params: {policy.cache: full, chunk.stitch: rtc}}', ('rtc cannot steer',)),
+    ('{policy: tiny, parts: [rtc, overlap], params: {policy.cache: full}}', ('rtc cannot',)),
+    ('{parts: [overlap], params: {chunk.stitch: blend}}', ('chunk.stitch', 'parts decides')),
     ('7', ('got 7', 'keys with values')),
 ])
 def test_a_wrong_block_is_refused_and_what_is_meant_is_named(tmp_path, grid, words):
