@@ -22,6 +22,7 @@ FIGURES = MappingProxyType({
     'success': ('success', True, 100.0, 0, '%'), 'reaction_ms': ('reaction', False, 1.0, 0, 'ms'),
     'mean_error_mm': ('mean error', False, 1.0, 1, 'mm'),
     'stalled_chunks': ('stalled chunks', False, 100.0, 0, '%'),
+    'seam_mrad': ('seam', False, 1.0, 1, 'mrad'),
 })
 """Of each figure: words, whether more is better, scale, digits and unit where it is shown."""
 
@@ -35,6 +36,10 @@ SHORT = (
     'that executes its rows first')
 REFLEX_OF_TINY = 'index + blend + overlap'
 """What mode ``reflex`` of ``tiny`` is unasked: the state is the measured one."""
+REPLACED, STEERED = 'index + overlap', 'index + overlap + rtc'
+"""The same with nothing at the seam, and with a flow that goes on from the old rows."""
+STEER_WHY = 'rows steered to go on as the old ones know less of where the target is now'
+BLEND_WHY = 'the seam is counted before it is blended, and a blend delays the new rows'
 PARTS_WHY = 'with the parts before it, the jumping target leaves little to gain'
 STATE_WHY = 'a cube that lies still forgives either state'
 DELAY_WHY = 'most of a reaction is then the delay itself, which is the same for both'
@@ -106,8 +111,22 @@ def pairs() -> list[Pair]:
         Pair('figure8_multi', 'With the command as the state `reflex` grasps better than with the '
              'measured one, `tiny_multi`', LADDER[4], REFLEX_OF_TINY, 'success', STATE_WHY),
     ]
+    found += [*stitcher_pairs()]
     return found + [Pair('figure8', f'Adding {more.split(" + ")[-1]} adds success', more, less,
                          'success', PARTS_WHY) for less, more in pairwise(LADDER)]
+
+
+def stitcher_pairs() -> Iterator[Pair]:
+    """Yield what is asked of each way to join chunks, against each other one."""
+    names = {REPLACED: 'rows that replace', REFLEX_OF_TINY: 'a blend', STEERED: '`rtc`'}
+    for ours, other in ((STEERED, REFLEX_OF_TINY), (STEERED, REPLACED),
+                        (REFLEX_OF_TINY, REPLACED)):
+        pair = names[ours], names[other]
+        for text, figure in (('leaves a smaller seam than', 'seam_mrad'),
+                             ('follows better than', 'success'),
+                             ('has a smaller mean error than', 'mean_error_mm')):
+            yield Pair('stitchers', f'With `tiny`, {pair[0]} {text} {pair[1]}', ours, other,
+                       figure, STEER_WHY if ours == STEERED else BLEND_WHY)
 
 
 def claims(found: Sequence[Found]) -> list[Claim]:

@@ -20,7 +20,7 @@ from reflex_ros.study.experiment_lines import (
 from reflex_ros.study.results import load_newest
 
 ORDER = ('jump100', 'table1', 'table2', 'table2_multi', 'table9', 'figure8', 'figure8_multi',
-         'figure9', 'figure10')
+         'stitchers', 'figure9', 'figure10')
 FILES, STORED = 'config/experiments', 'results/experiments'
 COMMANDS = MappingProxyType({
     'denoise_variants': 'python bench/denoise_variants.py',

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 TITLE = 'What holds and what does not'
 HEAD = ('claim', 'verdict', 'h', 'tag', 'evidence', 'why', 'from')
 ESTIMATE = r'\d+(?:\.\d+)? \(\d+(?:\.\d+)? to \d+(?:\.\d+)?\)'
-UNITS = {'%': 'success', 'ms': 'reaction_ms', 'mm': 'mean_error_mm'}
+UNITS = {'%': 'success', 'ms': 'reaction_ms', 'mm': 'mean_error_mm', 'mrad': 'seam'}
 OF_WORDS = {'success': 'success', 'reaction': 'reaction_ms', 'stalled chunks': 'stalled_chunks'}
 
 
@@ -94,7 +94,7 @@ def experiment_faults(row, stored, experiments):
 
 
 def pair_faults(row, stored, name, keys):
-    unit = re.search(r'\) (%|ms|mm), ', row['evidence'])[1]
+    unit = re.search(r'\) (%|ms|mm|mrad), ', row['evidence'])[1]
     figure = UNITS[unit]
     texts = ' against '.join(stored.shown(name, key)[figure] for key in keys)
     counts = ' and '.join(str(len(stored.lines(name, key))) for key in keys)
