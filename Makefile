@@ -17,7 +17,7 @@ SEED ?=
 VIEW ?=
 PYTEST_ARGS ?=
 GPU_ARGS ?=
-# of the experiments, e.g. EXPERIMENT_ARGS='--seeds 5 --workers 1'; where the small ones go
+# of the experiments, e.g. EXPERIMENT_ARGS='--only experiments --workers 1'; where the small ones go
 EXPERIMENT_ARGS ?=
 SMALL ?= runs/experiments-small
 # tests side by side: one worker for what runs nodes, buses or threads in real time, the others
@@ -66,10 +66,8 @@ type: $(BIN)/reflex-ros  ## static types
 docs: $(BIN)/reflex-ros  ## write the generated documents and figures
 	$(BIN)/python docs/make_docs.py
 
-EXPERIMENTS := $(filter-out %/paper.yaml,$(wildcard config/experiments/*.yaml))
-
-experiments: $(BIN)/reflex-ros  ## the grids of config/experiments, not the benches; resumable, about two hours on two idle cores
-	$(BIN)/reflex-ros experiment $(EXPERIMENTS) $(EXPERIMENT_ARGS)
+experiments: $(BIN)/reflex-ros  ## all that docs/results.md is made from but the GPU, about six hours on two idle cores; resumable
+	$(BIN)/python -m reflex_ros.study.rerun $(EXPERIMENT_ARGS)
 	$(MAKE) results
 
 experiments-small: $(BIN)/reflex-ros  ## every mode once, three short episodes, run anew each time

@@ -91,10 +91,11 @@ def _versions() -> dict[str, str]:
 
 
 def read_revision() -> Revision:
-    """Return the commit of the sources as they are now."""
+    """Return the commit of the sources as they are now; results and documents are none."""
     def git(*args: str) -> str:
         done = subprocess.run(['git', *args], capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else ''
 
-    is_dirty = bool(git('status', '--porcelain', '-uno'))
+    made = (':(top,exclude)results', ':(top,exclude)docs')
+    is_dirty = bool(git('status', '--porcelain', '-uno', '--', ':(top)', *made))
     return Revision(git('rev-parse', 'HEAD') or '0' * 40, is_dirty)
