@@ -22,6 +22,7 @@ from reflex_ros.study.experiment_file import CHOICES, PARTS, TYPES, Cell, Experi
 from reflex_ros.study.experiment_lines import RESULTS
 from reflex_ros.study.experiment_table import HEAD, rows
 from reflex_ros.study.results_page_bench_claims import bench_claims
+from reflex_ros.study.results_page_cache import same_lines
 from reflex_ros.study.results_page_claims import HEAD as CLAIM_HEAD
 from reflex_ros.study.results_page_claims import VERDICTS, Claim, claims, order
 from reflex_ros.study.results_page_found import FILES, STORED, Found, load
@@ -72,7 +73,8 @@ def page(found: Sequence[Found], root: Path) -> list[Block]:
     blocks += [Heading(2, 'Your own grid'), Text(OWN_GRID), Table(('key', 'values'), keys())]
     blocks += results_page_missing.section(found, root)
     titles = [block.text for block in blocks if isinstance(block, Heading)]
-    made = [expert_report.claim(root), *claims(found), *bench_claims(root),
+    table4 = next(one for one in found if one.experiment.name == 'table4')
+    made = [expert_report.claim(root), *claims(found), same_lines(table4), *bench_claims(root),
             wall_report.claim(root)]
     return [Heading(1, TITLE), Text(INTRO), *what_holds(made, titles), Text(READING), *blocks]
 
@@ -130,7 +132,7 @@ def section(one: Found) -> list[Block]:
     if one.lines:
         blocks.append(Picture(f'results-{experiment.name}.svg', experiment.title, _plot(one)))
     blocks.append(Text(source(one)))
-    if 'rows' in one.paper:
+    if 'of' in one.paper:
         head = [str(name) for name in one.paper['head']]
         body = [[*map(str, row), '`paper`'] for row in one.paper['rows']]
         blocks += [Text(f'The paper, {one.paper["of"]}:'), Table((*head, 'tag'), body)]

@@ -10,10 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reflex_ros.study import results_page_cache
 from reflex_ros.study.experiment_table import interval
-from reflex_ros.study.results_page_found import COMMANDS, Bench, load_bench, load_paper
+from reflex_ros.study.results_page_found import (
+    COMMANDS,
+    Bench,
+    Found,
+    load_bench,
+    load_one,
+    load_paper,
+)
 from reflex_ros.study.results_page_plots import Point, dots, lines
-from reflex_ros.study.results_page_render import Block, Heading, Picture, Table, Text
+from reflex_ros.study.results_page_render import Block, Heading, Picture, Table, Text, slug
 
 TITLES = (
     'Cache ablation (Table 4)', 'Stability of norms in bfloat16 (Table 5)',
@@ -29,9 +37,6 @@ BENCHES = ('denoise_variants', 'stability', 'policy', 'memory')
 SHOWN_FRAMES = (1, 3, 16)
 NO_GPU = 'On a GPU: not measured, none was at hand.'
 ON_GPU = 'On a GPU: [gpu.md](gpu.md).'
-NO_TASK = (
-    'Success is not measured: weights of Pi0, Pi0.5 and SmolVLA are random here and can do no '
-    'task, and no policy of ours was driven with a naive cache.')
 STAGES_TEXT = (
     'The times of the paper are those of an RTX 4090; ours are CPU time of one thread, of a '
     'network of the same form and less size with random weights, so that only the shares can be '
@@ -57,7 +62,8 @@ def sections(root: Path) -> list[Block]:
     paper = load_paper(root)
     found = {name: load_bench(root, name) for name in BENCHES}
     gpu = NO_GPU if load_bench(root, 'gpu') is None else ON_GPU
-    return [*cache_section(paper, found['denoise_variants']),
+    table4 = load_one(root, 'table4', paper['table4'])
+    return [*cache_section(table4, found['denoise_variants']),
             *norm_section(paper, found['stability']),
             *stage_section(paper, found['policy'], gpu),
             *memory_section(paper, found['memory'], gpu),
@@ -98,9 +104,10 @@ def origin(name: str, bench: Bench | None) -> Text:
 # ---- Table 4 -----------------------------------------------------------------------------------
 
 
-def cache_section(paper: Mapping[str, Any], bench: Bench | None) -> list[Block]:
-    """Return the ablation of the cache."""
+def cache_section(table4: Found, bench: Bench | None) -> list[Block]:
+    """Return the ablation of the cache: actions from a bench, success from an experiment."""
     subjects = bench.result['summary']['subjects'] if bench else []
+    success, title = results_page_cache.success(table4), table4.experiment.title
     head = [f'MSE, {one["family"]}, `measured`' for one in subjects]
     ours = {
         'full recomputation': [_mse(one['ladder'][0]['mse']) for one in subjects],
@@ -108,10 +115,11 @@ def cache_section(paper: Mapping[str, Any], bench: Bench | None) -> list[Block]:
         'partitioned': [_mse(partitioned(one)['mse']) for one in subjects],
         'partitioned, bfloat16': [_mse(one['ladder'][-1]['mse']) for one in subjects],
     }
-    table = beside(paper['table4'], {name: [*cells, ABSENT] for name, cells in ours.items()}
-                   if subjects else {}, [*head, 'success %, ours'])
-    return [Heading(2, TITLES[0]), table, Text(NO_TASK),
-            origin('denoise_variants', bench)]
+    table = beside(table4.paper, {name: [*cells, success.get(name, ABSENT)]
+                                  for name, cells in ours.items()},
+                   [*head, results_page_cache.HEAD])
+    note = results_page_cache.NOTE.format(title=title, slug=slug(title))
+    return [Heading(2, TITLES[0]), table, Text(note), origin('denoise_variants', bench)]
 
 
 def partitioned(subject: Mapping[str, Any]) -> Mapping[str, Any]:

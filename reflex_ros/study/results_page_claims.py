@@ -104,6 +104,8 @@ def pairs() -> list[Pair]:
              '`tiny`', f'{OWN} of tiny', f'{STANDARD} of tiny', 'reaction_ms', SHORT),
         Pair('figure9', '`reflex` reacts sooner than `async_naive` at 0 ms of delay',
              'reflex, 0 ms', 'async_naive, 0 ms', 'reaction_ms', SHORT),
+        Pair('table4', 'A naive cache costs success (Table 4)', 'partitioned', 'naive cache',
+             'success', 'its actions are wrong, but lie near enough to the right ones'),
         Pair('figure10', '`tiny` follows better with 4 frames than with 1', '4 frames',
              '1 frames', 'success', 'one frame shows no velocity'),
         Pair('figure8', 'The early start (overlap) lets `reflex` react sooner', LADDER[4],

@@ -19,8 +19,8 @@ from reflex_ros.study.experiment_lines import (
 )
 from reflex_ros.study.results import load_newest
 
-ORDER = ('jump100', 'table1', 'table2', 'table2_multi', 'table9', 'figure8', 'figure8_multi',
-         'stitchers', 'figure9', 'figure10')
+ORDER = ('jump100', 'table1', 'table2', 'table2_multi', 'table4', 'table9', 'figure8',
+         'figure8_multi', 'stitchers', 'figure9', 'figure10')
 FILES, STORED = 'config/experiments', 'results/experiments'
 COMMANDS = MappingProxyType({
     'denoise_variants': 'python bench/denoise_variants.py',
@@ -85,16 +85,18 @@ def load_paper(root: Path) -> Mapping[str, Any]:
 
 def load(root: Path) -> list[Found]:
     """Return every experiment of a checkout, in the order of the page."""
-    paper, found = load_paper(root), []
-    for name in ORDER:
-        experiment = load_experiment(root / FILES / f'{name}.yaml')
-        folder = root / STORED / name
-        own = lines_of(experiment, folder)
-        keys = {(line['cell'], line['seed']) for line in own}
-        walls = [wall for wall in read_lines(folder / WALL)
-                 if (wall['cell'], wall['seed']) in keys]
-        found.append(Found(experiment, own, walls, paper.get(name, {}), summarise_cells(own)))
-    return found
+    paper = load_paper(root)
+    return [load_one(root, name, paper.get(name, {})) for name in ORDER]
+
+
+def load_one(root: Path, name: str, paper: Mapping[str, Any]) -> Found:
+    """Return an experiment of a checkout; ``paper``: what the paper says beside it."""
+    experiment = load_experiment(root / FILES / f'{name}.yaml')
+    folder = root / STORED / name
+    own = lines_of(experiment, folder)
+    keys = {(line['cell'], line['seed']) for line in own}
+    walls = [wall for wall in read_lines(folder / WALL) if (wall['cell'], wall['seed']) in keys]
+    return Found(experiment, own, walls, paper, summarise_cells(own))
 
 
 def load_bench(root: Path, name: str) -> Bench | None:

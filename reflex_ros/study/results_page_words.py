@@ -43,7 +43,8 @@ OWN_GRID = (
     'the same lines.')
 KEYS = MappingProxyType({
     'label': 'name of the cell; settings in braces are filled in',
-    'kinds': 'motions of the target', 'params': 'further parameters of docs/parameters.md',
+    'kinds': 'motions of the target',
+    'params': 'those parameters of docs/parameters.md that an episode takes',
     'execute_steps': 'rows executed before a chunk is replaced', 'chunk': 'rows of a chunk',
     'window': 'frames that `tiny` sees', 'delay_ms': 'injected delay',
     'times': 'a profile of the stage times above', 'duration_s': 'length of an episode',

@@ -78,6 +78,8 @@ def load_cells(path: Path, *, seeds: int = 0) -> Experiment:
              'second camera'),
             (bool(cell.kinds), f'kinds {list(cell.kinds)}', 'none: the simulator draws its own'),
             (cell.window > 0, f'window {cell.window}', '0: the nodes show all frames'),
+            (cell.params.get('policy.cache') == 'full', 'policy.cache full',
+             'partitioned or naive: the nodes keep no images of `tiny`'),
             (cell.times != FIXED, f'times {cell.times}', f'{FIXED}: they are measured'),
             (cell.chunk > TINY_ROWS, f'chunk {cell.chunk}', f'at most {TINY_ROWS} (rows)'),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -10,7 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from reflex_ros.study.experiment_lines import summarise_cells
 from reflex_ros.study.results_page import what_holds
+from reflex_ros.study.results_page_cache import same_lines
 from reflex_ros.study.results_page_claims import (
     ABSENT,
     FAILS,
@@ -87,6 +90,8 @@ def experiment_faults(row, stored, experiments):
         yield from order_faults(row, stored, name, keys)
     elif ' delays (' in row['evidence']:
         yield from delay_faults(row, stored, name, keys)
+    elif 'lines equal' in row['evidence']:
+        yield from equal_faults(row, stored, name, keys)
     elif 'stall ratio' in row['evidence']:
         yield from stall_faults(row, stored, name, keys[0])
     else:
@@ -103,6 +108,21 @@ def pair_faults(row, stored, name, keys):
     wanted = {1: HOLDS, 0: OPEN, -1: FAILS}[
         better(figure, *(stored.figures(name, key)[figure] for key in keys))]
     if word_of(row) != wanted:
+        yield word_of(row)
+
+
+def equal_faults(row, stored, name, keys):
+    """Yield what a claim of equal lines says and the lines of its two cells do not."""
+    mine, theirs = ({line['seed']: {**line, 'cell': ''} for line in stored.lines(name, key)}
+                    for key in keys)
+    equal = [seed for seed, line in theirs.items() if mine.get(seed) == line]
+    texts = ' against '.join(stored.shown(name, key)['success'] for key in keys)
+    if row['evidence'] != (f'{texts} %, {len(mine)} and {len(theirs)} episodes, {len(equal)} of '
+                           f'{len(theirs)} lines equal'):
+        yield row['evidence']
+    is_apart = better('success', *(stored.figures(name, key)['success'] for key in keys))
+    if word_of(row) != (HOLDS if len(equal) == len(theirs) == len(mine) else
+                        FAILS if is_apart else OPEN):
         yield word_of(row)
 
 
@@ -289,6 +309,7 @@ def test_a_wrong_count_of_a_topic_can_fail(sections, rows, experiments):
 def test_what_may_speak_against_us_is_asked_too(rows):
     text = {row['claim']: row for row in rows}
     for claim in ('`reflex` reacts sooner than `async_naive` at 0 ms of delay',
+                  'A naive cache costs success (Table 4)',
                   'Norms in plain bfloat16 become unstable (Table 5)',
                   'A context allocated once takes less memory than one that is concatenated'):
         assert claim in text
@@ -337,6 +358,42 @@ def test_an_order_does_not_hold_where_the_lead_of_the_paper_has_no_room(two_cell
     assert tied.verdict == FAILS
     assert '*reflex* leads *sync* by at most 4.0 %, in the paper by 11' in tied.evidence
     assert two_cells(*ours, leads=[3]).verdict == OPEN
+
+
+@pytest.fixture
+def table4(experiments):
+    """Return the experiment of Table 4 with lines of my own: equal ones, and two that fail."""
+    one = experiments['table4']
+    keys = {cell.label: one.experiment.key(cell) for cell in one.experiment.cells}
+    line = {'success': [True] * 4, 'error_mm': [1.0], 'reaction_ms': [], 'command_ms': None,
+            'stalled_ticks': 0, 'motion_ticks': 1, 'stalled_changes': 0, 'chunk_changes': 1,
+            'uncovered': None, 'inferences': 1, 'seam_rad': None, 'max_age_s': 0.5}
+
+    def make(change=lambda line: line):
+        lines = [{**line, 'cell': keys[label], 'seed': seed} for seed in range(20)
+                 for label in ('full recomputation', 'partitioned')]
+        lines[-1] = change(lines[-1])
+        return replace(one, lines=lines, figures=summarise_cells(lines))
+
+    return make
+
+
+def test_equal_lines_are_told_from_lines_that_differ(table4):
+    assert same_lines(table4()).verdict == HOLDS
+    assert '20 of 20 lines equal' in same_lines(table4()).evidence
+    for change in ({'error_mm': [1.000001]}, {'success': [False] * 4}, {'seed': 99}):
+        found = same_lines(table4(lambda line, change=change: {**line, **change}))
+        assert found.verdict == OPEN and '19 of 20 lines equal' in found.evidence and found.why
+
+
+def test_lines_that_succeed_less_often_do_not_hold(table4):
+    worse = replace(table4(), lines=[
+        {**line, 'success': [False] * 4} if line['cell'] == table4().lines[1]['cell'] else line
+        for line in table4().lines])
+    found = same_lines(replace(worse, figures=summarise_cells(worse.lines)))
+    assert found.verdict == FAILS and '0 of 20 lines equal' in found.evidence
+    nothing = same_lines(replace(worse, lines=[], figures={}))
+    assert nothing.verdict == ABSENT and nothing.evidence == '0 of 150 episodes run'
 
 
 def test_an_order_does_not_hold_where_the_ends_are_reversed(monkeypatch, experiments):

@@ -353,6 +353,7 @@ def test_equal_parameters_can_fail(job):
     ('task: follow', 'got task follow'), ('kinds: [normal]', "got kinds ['normal']"),
     ('times: pi05_reflex', 'got times pi05_reflex'), ('chunk: 80', 'got chunk 80'),
     ('policy: tiny, window: 2', 'got window 2'), ('policy: tiny_multi', 'got policy tiny_multi'),
+    ('policy: tiny, params: {policy.cache: full}', 'got policy.cache full'),
 ])
 def test_a_cell_that_the_nodes_cannot_run_is_refused(tmp_path, setting, said):
     path = tmp_path / 'wall.yaml'
