@@ -10,6 +10,7 @@ from reflex_ros.study.experiment_table import interval, markdown
 from reflex_ros.study.results import load_newest
 from reflex_ros.study.results_page_claims import ABSENT, FAILS, HOLDS, Claim
 from reflex_ros.study.results_page_render import Block, Heading, Table, Text
+from reflex_ros.study.results_page_sources import STUDY, of_file
 
 FOLDER, COMMAND = 'results/experts', 'python bench/experts.py'
 TITLE = 'The scripted experts'
@@ -63,7 +64,14 @@ def section(root: Path) -> list[Block]:
     if found is None:
         return [*blocks, Text(f'Not run: no result file in `{FOLDER}`. Command: `{COMMAND}`.')]
     path, result = found
-    return [*blocks, Table(HEAD, rows(result)), Text(verdict(result)), Text(source(path, result))]
+    file = f'{FOLDER}/{path.name}'
+    within = of_file(file, 'config.tolerance_m * 1000') if 'within' in verdict(result) else ()
+    return [*blocks, Table(HEAD, rows(result)),
+            Text(verdict(result), (*of_file(file, 'experts', 'count summary.*'),
+                                   f'{STUDY}/expert_report.py LEAST * 100', *within)),
+            Text(source(path, result), of_file(
+                file, 'count samples.*', 'min samples.*.seed', 'max samples.*.seed',
+                'machine.cpu', 'machine.cores'))]
 
 
 def source(path: Path, result: Mapping[str, Any]) -> str:

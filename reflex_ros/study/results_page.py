@@ -37,6 +37,7 @@ from reflex_ros.study.results_page_render import (
     to_html,
     to_markdown,
 )
+from reflex_ros.study.results_page_sources import CLAIMS, of_claim, of_lines, of_settings
 from reflex_ros.study.results_page_words import (
     ELSEWHERE,
     INTRO,
@@ -87,8 +88,10 @@ def what_holds(found: Sequence[Claim], titles: Sequence[str]) -> list[Block]:
     """
     counts = [sum(claim.verdict == word for claim in found) for word in VERDICTS]
     total = 'Of {} claims **{} hold**, **{} do not**, {} are not decided, {} not measured.'
-    blocks: list[Block] = [Heading(2, 'What holds and what does not'),
-                           Text(total.format(len(found), *counts)), by_topic(found, titles)]
+    told = Text(total.format(len(found), *counts),
+                tuple(f'{CLAIMS} {word}' for word in ('in all', *VERDICTS)))
+    blocks: list[Block] = [Heading(2, 'What holds and what does not'), told,
+                           by_topic(found, titles)]
     for word in VERDICTS:
         own = [claim.row() for claim in found if claim.verdict == word]
         if own:
@@ -127,19 +130,19 @@ def section(one: Found) -> list[Block]:
     """Return the section of an experiment: ours, the plot, the paper, the order, the source."""
     experiment = one.experiment
     blocks: list[Block] = [Heading(2, experiment.title), Text(experiment.about.strip()),
-                           Text(settings(experiment)),
+                           Text(settings(experiment), of_settings(experiment.name)),
                            Table(HEAD, rows(experiment, one.figures))]
     if one.lines:
         blocks.append(Picture(f'results-{experiment.name}.svg', experiment.title, _plot(one)))
-    blocks.append(Text(source(one)))
+    blocks.append(Text(source(one), of_lines(experiment.name, is_run=bool(one.lines))))
     if 'of' in one.paper:
         head = [str(name) for name in one.paper['head']]
         body = [[*map(str, row), '`paper`'] for row in one.paper['rows']]
         blocks += [Text(f'The paper, {one.paper["of"]}:'), Table((*head, 'tag'), body)]
     if one.paper.get('note'):
         blocks.append(Text(' '.join(str(one.paper['note']).split())))
-    return [*blocks, *(Text(order_words(order(one, claim)))
-                       for claim in one.paper.get('orders', ()))]
+    made = [order(one, claim) for claim in one.paper.get('orders', ())]
+    return [*blocks, *(Text(order_words(claim), of_claim(claim.text)) for claim in made)]
 
 
 def settings(experiment: Experiment) -> str:

@@ -22,6 +22,7 @@ from reflex_ros.study.results_page_found import (
 )
 from reflex_ros.study.results_page_plots import Point, dots, lines
 from reflex_ros.study.results_page_render import Block, Heading, Picture, Table, Text, slug
+from reflex_ros.study.results_page_sources import of_file
 
 TITLES = (
     'Cache ablation (Table 4)', 'Stability of norms in bfloat16 (Table 5)',
@@ -98,7 +99,8 @@ def origin(name: str, bench: Bench | None) -> Text:
     tag = 'tags in the rows' if name == 'memory' else f'tag `{result["tag"]}`'
     return Text(f'Ours: {tag}, [{name}](../{bench.path}), commit '
                 f'`{result["sha"][:7]}`{dirty}, {machine["cpu"]}, {machine["cores"]} cores, '
-                f'{result["gpu"] or "no GPU"}. {command}')
+                f'{result["gpu"] or "no GPU"}. {command}',
+                of_file(bench.path, 'machine.cpu', 'machine.cores', 'gpu'))
 
 
 # ---- Table 4 -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from reflex_ros.study.experiment_file import CHOICES, PARTS
 from reflex_ros.study.results import load_newest
 from reflex_ros.study.results_page_found import COMMANDS, Found, load_bench, load_paper
 from reflex_ros.study.results_page_render import Block, Heading, Table, Text
+from reflex_ros.study.results_page_sources import of_left
 
 TITLE = 'Not run'
 GPU = (
@@ -27,7 +28,9 @@ UNUSED = (
 
 def section(found: Sequence[Found], root: Path) -> list[Block]:
     """Return everything that was not run, and the tables of the paper without one of ours."""
-    blocks: list[Block] = [Heading(2, TITLE), *(Text(f'* {one}') for one in missing(found, root))]
+    sources = dict(lines_left(found))
+    blocks: list[Block] = [Heading(2, TITLE), *(
+        Text(f'* {one}', sources.get(one, ())) for one in missing(found, root))]
     has_gpu = load_bench(root, 'gpu') is not None
     for table in load_paper(root).get('unmeasured', ()):
         blocks += [Heading(3, str(table['title'])), unmeasured(table, has_gpu=has_gpu)]
@@ -43,11 +46,7 @@ def unmeasured(table: Mapping[str, Any], *, has_gpu: bool) -> Table:
 
 def missing(found: Sequence[Found], root: Path) -> Iterator[str]:
     """Yield a sentence for each thing that was not run."""
-    for one in found:
-        planned = len(one.experiment.seeds) * len(one.experiment.cells)
-        if len(one.lines) < planned:
-            yield (f'{one.experiment.title}: {planned - len(one.lines)} of {planned} episodes. '
-                   f'Command: `{one.command}`.')
+    yield from (text for text, _ in lines_left(found))
     if load_bench(root, 'gpu') is None:
         yield GPU
     yield from (f'No result in `results/{name}`. Command: `{command}`.'
@@ -62,6 +61,15 @@ def missing(found: Sequence[Found], root: Path) -> Iterator[str]:
     if late:
         yield f'`tiny_multi` under delay: {", ".join(f"`{task}`" for task in late)}.'
     yield from unused(found)
+
+
+def lines_left(found: Sequence[Found]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield a sentence for each experiment that lacks lines, and where its numbers come from."""
+    for one in found:
+        planned = len(one.experiment.seeds) * len(one.experiment.cells)
+        if len(one.lines) < planned:
+            yield (f'{one.experiment.title}: {planned - len(one.lines)} of {planned} episodes. '
+                   f'Command: `{one.command}`.'), of_left(one.experiment.name)
 
 
 def run_cells(found: Sequence[Found]) -> list[Any]:

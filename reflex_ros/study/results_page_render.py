@@ -28,9 +28,14 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph, or with ``* `` in front an item of a list, with inline Markdown."""
+    """A paragraph, or with ``* `` in front an item of a list, with inline Markdown.
+
+    Attributes:
+        text: What it says. ``sources``: of its numbers in order, see ``results_page_sources``.
+    """
 
     text: str
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from reflex_ros.study.experiment_table import interval, markdown, number
 from reflex_ros.study.results import load_newest
 from reflex_ros.study.results_page_claims import ABSENT, FAILS, HOLDS, Claim
 from reflex_ros.study.results_page_render import Block, Heading, Table, Text
+from reflex_ros.study.results_page_sources import of_file
 
 FOLDER = 'results/wall_clock'
 COMMAND = 'python bench/wall_clock.py'
@@ -59,9 +60,15 @@ def section(root: Path) -> list[Block]:
                               f'is not shown. Command: `{COMMAND}`.')]
     path, result = found
     summary = result['summary']
-    return [*blocks, Text(bounds(summary)), Table(HEAD, rows(summary)), Text(verdict(summary)),
+    file = f'{FOLDER}/{path.name}'
+    return [*blocks, Text(bounds(summary), (f'{file} summary.bounds.*',)),
+            Table(HEAD, rows(summary)),
+            Text(verdict(summary), of_file(file, 'agreed', 'count summary.cells.*',
+                                           'apart')),
             Text(REACTION), Table(MORE, more_rows(summary)), Text(LEFT),
-            Text(source(path, result))]
+            Text(source(path, result), of_file(
+                file, 'wall runs', 'judged s', 'virtual runs', 'again', 'machine.cpu',
+                'machine.cores'))]
 
 
 def report_lines(summary: Mapping[str, Any]) -> list[str]:

@@ -27,6 +27,12 @@ def find_numbers(text):
     return NUMBER.findall(NAMES.sub(' ', text))
 
 
+def find_places(text):
+    """Return where the figures of a text stand."""
+    return [found.span() for found in NUMBER.finditer(
+        NAMES.sub(lambda name: ' ' * len(name[0]), text))]
+
+
 def bootstrap(draw, count):
     """Return the 2.5 % and the 97.5 % quantile of ``draw`` over rows of drawn indices."""
     drawn = np.random.default_rng(0).integers(0, count, (DRAWS, count))
@@ -156,6 +162,12 @@ def sections(page):
 def numbers():
     """Return what finds the figures in a text, as they are written."""
     return find_numbers
+
+
+@pytest.fixture(scope='session')
+def places():
+    """Return what finds where the figures of a text stand."""
+    return find_places
 
 
 @pytest.fixture(scope='session', name='median_of')
