@@ -38,7 +38,7 @@ from reflex_ros.study.multi_report import (
     WORD,
     WORDING,
 )
-from reflex_ros.study.results import read_revision, write_result
+from reflex_ros.study.results import journal_of, read_revision, write_result
 
 TASKS = ('reach', 'follow', 'jump', 'pick_place', 'recovery', 'drawer')
 TOLERANCE_M = 0.05
@@ -189,12 +189,13 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument('--further', type=int, default=40, help='under each other condition')
     parser.add_argument('--workers', type=int, default=2)
     parser.add_argument('--out', type=Path, default=Path('results/tiny_multi'))
-    parser.add_argument('--journal', type=Path, default=Path('runs/tiny_multi.jsonl'))
+    parser.add_argument('--journal', type=Path, help='default: one in runs for each commit')
     options = parser.parse_args(args)
-    options.journal.parent.mkdir(parents=True, exist_ok=True)
     revision = read_revision()
+    journal = options.journal or journal_of('tiny_multi', revision)
+    journal.parent.mkdir(parents=True, exist_ok=True)
     wanted = trials(options.episodes, options.further)
-    rows = run_all(options.checkpoint, wanted, options.journal, workers=options.workers)
+    rows = run_all(options.checkpoint, wanted, journal, workers=options.workers)
     config = {'tolerance_m': TOLERANCE_M, 'first_seed': FIRST_SEED, 'episodes': options.episodes,
               'further': options.further, 'checkpoint': options.checkpoint.name,
               'model_id': _policy(str(options.checkpoint)).spec.model_id}

@@ -28,6 +28,12 @@ class Revision:
     is_dirty: bool
 
 
+def journal_of(name: str, revision: Revision) -> Path:
+    """Return where a bench keeps what is done: rows of other sources are not gone on with."""
+    changed = '-dirty' if revision.is_dirty else ''
+    return Path('runs') / f'{name}-{revision.sha[:7]}{changed}.jsonl'
+
+
 def write_result(folder: Path, bench: str, *, config: Mapping[str, Any], summary: Any, unit: str,
                  n: int, revision: Revision, tag: str = 'simulated', warmup: int = 0,
                  samples: Sequence[Any] = (), gpu: str | None = None) -> Path:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from reflex_ros.study.grid import Cell, run_grid, summarise_cell
-from reflex_ros.study.results import read_revision, write_result
+from reflex_ros.study.results import journal_of, read_revision, write_result
 
 DELAYS_MS = (0, 60, 100, 200)
 FIRST_SEED = 5000
@@ -57,13 +57,14 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument('--duration', type=float, default=4.0, help='length of an episode, s')
     parser.add_argument('--workers', type=int, default=2)
     parser.add_argument('--out', type=Path, default=Path('results/tiny'))
-    parser.add_argument('--journal', type=Path, default=Path('runs/tiny_table.jsonl'))
+    parser.add_argument('--journal', type=Path, help='default: one in runs for each commit')
     options = parser.parse_args(args)
-    options.journal.parent.mkdir(parents=True, exist_ok=True)
     revision = read_revision()
+    journal = options.journal or journal_of('tiny_table', revision)
+    journal.parent.mkdir(parents=True, exist_ok=True)
     grid = cells(options.checkpoint, duration_s=options.duration)
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
-    rows = run_grid(grid, seeds, options.journal, workers=options.workers)
+    rows = run_grid(grid, seeds, journal, workers=options.workers)
     summary = [summarise_cell(cell, rows) for cell in grid]
     config = {'kinds': list(KINDS), 'duration_s': options.duration, 'tolerance_m': 0.05,
               'first_seed': FIRST_SEED, 'seeds': options.seeds,

@@ -10,9 +10,9 @@ from reflex_ros.core.errors import ConfigError
 from reflex_ros.infer.families.tiny import TinyPolicy
 from reflex_ros.sim.instructions import every_wording, wordings
 from reflex_ros.sim.looks import UNSEEN_BALLS, UNSEEN_CUBES, Look
-from reflex_ros.study import multi_table
+from reflex_ros.study import multi_table, tiny_table
 from reflex_ros.study.multi_table import AS_TRAINED, COLOUR, OTHERWISE, WORD, WORDING, trial
-from reflex_ros.study.results import newest
+from reflex_ros.study.results import Revision, newest
 
 SHIPPED = multi_table.Path(multi_table.__file__).parents[1] / 'data' / 'tiny'
 RESULTS = multi_table.Path(__file__).parents[3] / 'results' / 'tiny_multi'
@@ -83,6 +83,32 @@ def test_episodes_of_the_journal_are_not_run_again(tmp_path, monkeypatch):
     assert sorted(row['seed'] for row in rows) == [0, 1, 2, 3]
     assert len(multi_table.run_all(SHIPPED, wanted, journal, workers=1)) == 4
     assert ran == [0, 2, 3]
+
+
+def journals(module, run, monkeypatch, *revisions):
+    """Return the journals that a table goes on with at each revision."""
+    def stop(*given, **_):
+        raise SystemExit(str(given[2]))
+
+    monkeypatch.setattr(module, run, stop)
+    found = []
+    for revision in revisions:
+        monkeypatch.setattr(module, 'read_revision', lambda revision=revision: revision)
+        with pytest.raises(SystemExit) as told:
+            module.main([])
+        found.append(str(told.value))
+    return found
+
+
+@pytest.mark.parametrize(('module', 'run'), [(tiny_table, 'run_grid'), (multi_table, 'run_all')])
+def test_a_table_does_not_go_on_with_rows_of_another_commit(tmp_path, monkeypatch, module, run):
+    monkeypatch.chdir(tmp_path)
+    one = Revision('a' * 40, is_dirty=False)
+    first, again, changed, other = journals(
+        module, run, monkeypatch, one, one, Revision('a' * 40, is_dirty=True),
+        Revision('b' * 40, is_dirty=False))
+    assert first == again and len({first, changed, other}) == 3
+    assert 'aaaaaaa' in first and not (tmp_path / first).exists()
 
 
 def test_what_else_the_journal_has_is_not_of_the_table(tmp_path, monkeypatch):
