@@ -52,15 +52,7 @@ def wall_figures(result, numbers, median_of):
 
 def jump_figures(cell, median_of):
     """Return what the lines of a cell say of its jumps one by one, ticks."""
-    runs = {line['seed']: line['figures'] for line in cell['lines'] if line['clock'] == 'wall'}
-    apart, jumps = [], sum(len(run['jump_reaction_ms']) for run in runs.values())
-    for seed, run in runs.items():
-        again = [line['figures'].get('phased_reaction_ms') for line in cell['lines']
-                 if line['clock'] == 'virtual' and line['seed'] == seed]
-        for at, waited in enumerate(run['jump_reaction_ms']):
-            others = sorted(one[at] for one in again if one and one[at] is not None)
-            if others:
-                apart.append((others[(len(others) - 1) // 2] - waited) / 20)
+    apart, jumps = apart_by_jump(cell)
     shown = {f'{abs(one):.2f}' for one in median_of(apart) or ()}
     return shown | {str(len(apart)), str(jumps)}
 
@@ -81,6 +73,107 @@ def side_figures(cell, clock, known, median_of):
               for part, whole in (('stalled_ticks', 'motion_ticks'), ('late_ticks', 'ticks'))}
     known |= {f'{one:.0f}' for one in median_of(jumps)}
     return waits[(len(waits) - 1) // 2]
+
+
+STAGES = ('transport_frame', 'encode', 'transport_block', 'denoise', 'transport',
+          'transport_plan')
+
+
+def spread(value, sign=''):
+    """Return a value with its interval as the page has it."""
+    digits = '.2f' if sign else '.0f'
+    middle, low, high = (f'{one:{sign}{digits}}' for one in value)
+    return f'{middle} ({low} to {high})'
+
+
+def runs_of(cell, clock):
+    return [line['figures'] for line in cell['lines'] if line['clock'] == clock]
+
+
+def judged_row(cell, median_of):
+    """Return the row of a cell in the table of what is judged, from its lines."""
+    shares, trials, waits, jumps = [], [], [], []
+    for clock in ('wall', 'virtual'):
+        runs = runs_of(cell, clock)
+        own = [one for run in runs for one in run['success']]
+        all_waits = sorted(int(ms) for run in runs for ms, n in run['reaction_counts'].items()
+                           for _ in range(n))
+        shares.append(spread([100 * one for one in (
+            sum(own) / len(own), *wilson(sum(own), len(own)))]))
+        trials.append(len(own))
+        waits.append(all_waits[(len(all_waits) - 1) // 2])
+        jumps.append(spread(median_of([one for run in runs for one in run['jump_reaction_ms']])))
+    apart, count = apart_by_jump(cell)
+    faults = [one for one in ('success', 'reaction', 'jump') if not cell.get(f'{one}_agrees', 1)]
+    return [
+        cell['label'], str(cell['settings']['execute_steps']), *shares,
+        f'{trials[0]} and {trials[1]}', *map(str, waits), f'{(waits[1] - waits[0]) / 20:+.2f}',
+        *jumps, spread(median_of(apart), '+') if apart else 'not compared',
+        f'{len(apart)} of {count}', f'**no**: {" and ".join(faults)}' if faults else 'yes',
+        f'`{cell["id"]}`']
+
+
+def apart_by_jump(cell):
+    """Return what the clocks differ by at each jump that both have, ticks, and all jumps."""
+    wall = {line['seed']: line['figures'] for line in cell['lines'] if line['clock'] == 'wall'}
+    apart = []
+    for seed, run in wall.items():
+        again = [line['figures'].get('phased_reaction_ms') for line in cell['lines']
+                 if (line['clock'], line['seed']) == ('virtual', seed)]
+        for at, waited in enumerate(run['jump_reaction_ms']):
+            others = sorted(one[at] for one in again if one and one[at] is not None)
+            if others:
+                apart.append((others[(len(others) - 1) // 2] - waited) / 20)
+    return apart, sum(len(run['jump_reaction_ms']) for run in wall.values())
+
+
+def other_row(cell):
+    """Return the row of a cell in the table of what is not judged."""
+    rates, stalls = [], []
+    for clock in ('wall', 'virtual'):
+        runs = runs_of(cell, clock)
+        total = {key: sum(run[key] for run in runs) for key in (
+            'chunks', 'seconds', 'stalled_ticks', 'motion_ticks', 'late_ticks', 'ticks')}
+        rates.append(f'{total["chunks"] / total["seconds"]:.1f}')
+        stalls.append(percent(total['stalled_ticks'] / total['motion_ticks'], 1))
+        if clock == 'wall':
+            late = percent(total['late_ticks'] / total['ticks'], 1)
+    stages = [cell['stages_ms'].get(one) for one in STAGES]
+    return [cell['label'], *rates, *stalls, late,
+            *('none' if one is None else f'{one:.1f}' for one in stages), f'`{cell["id"]}`']
+
+
+def rows_of(result, median_of):
+    """Return the rows of both tables, as the result has them."""
+    cells = result['summary']['cells']
+    return [*(judged_row(cell, median_of) for cell in cells), *map(other_row, cells)]
+
+
+def row_faults(section, wanted):
+    """Return the rows of both tables that are not, cell by cell, those of the result."""
+    lines = [line for line in section.splitlines() if line.endswith('` |')]
+    shown = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+    return [pair for pair in zip(shown, wanted, strict=False) if pair[0] != pair[1]] + (
+        [] if len(shown) == len(wanted) else [(len(shown), len(wanted))])
+
+
+def evidence_of(result):
+    """Return what the claim says."""
+    cells, rows = result['summary']['cells'], []
+    for cell in cells:
+        waits = []
+        for clock in ('wall', 'virtual'):
+            own = sorted(int(ms) for run in runs_of(cell, clock)
+                         for ms, n in run['reaction_counts'].items() for _ in range(n))
+            waits.append(own[(len(own) - 1) // 2])
+        rows.append(abs(waits[1] - waits[0]) / 20)
+    agrees = [[cell.get(f'{one}_agrees', True) for cell in cells]
+              for one in ('success', 'reaction', 'jump')]
+    jumps = [apart[0] for cell in cells if (apart := apart_by_jump(cell))[0]]
+    middles = [abs(sorted(one)[(len(one) - 1) // 2]) for one in jumps]
+    return (f'{sum(map(all, zip(*agrees, strict=True)))} of {len(cells)} cells agree; success in '
+            f'{sum(agrees[0])}, reaction in {sum(agrees[1])}, at most {max(rows):.2f} ticks apart'
+            + (f', jump by jump at most {max(middles):.2f}' if middles else ''))
 
 
 def planted(other=MappingProxyType({}), **wrong):
@@ -164,3 +257,24 @@ def test_every_number_of_the_section_on_the_page_comes_from_its_result(
     assert sum(map(len, map(numbers, parts))) > 200
     wrong = next(part for part in parts if part.startswith('| oracle')).replace('| 2', '| 3', 1)
     assert wall_faults([wrong.replace(' to ', ' to 7')], result, numbers, median_of)
+
+
+def test_every_cell_of_both_tables_is_that_of_the_result_in_its_place(
+        page, sections, newest_result, median_of):
+    result, section = newest_result('wall_clock'), sections[wall_report.TITLE]
+    assert row_faults(section, rows_of(result, median_of)) == []
+    claim = next(line for line in page.splitlines() if wall_report.QUESTION in line)
+    assert f'| {evidence_of(result)} |' in claim
+
+
+def test_two_cells_of_a_row_that_change_places_can_fail(sections, newest_result, median_of):
+    result, section = newest_result('wall_clock'), sections[wall_report.TITLE]
+    rows = [line for line in section.splitlines() if line.endswith('` |')]
+    wanted = rows_of(result, median_of)
+    assert len(rows) == len(wanted) == 2 * len(result['summary']['cells'])
+    for row in rows:
+        cut = row.split(' | ')
+        for at in range(1, len(cut) - 2):
+            if cut[at] != cut[at + 1]:
+                wrong = ' | '.join([*cut[:at], cut[at + 1], cut[at], *cut[at + 2:]])
+                assert row_faults(section.replace(row, wrong), wanted), wrong
