@@ -47,7 +47,8 @@ def test_the_section_says_what_lines_are_missing_and_nothing_else(sections, stor
 
 
 @pytest.mark.parametrize(('old', 'new'), [
-    (r'(`tiny_multi` under delay: )`\w+`, ', r'\1'), ('`rtc`', '`blend`'),
+    (r'(`tiny_multi` under delay: )`\w+`, ', r'\1'),
+    (r'$', ' * No cell that was run has as `parts`: `rtc`.'),
     (r'$', ' * Controllable delay: 3 of 300 episodes.')])
 def test_a_wrong_sentence_can_fail(sections, stored, experiments, old, new):
     wrong = re.sub(old, new, told(sections), count=1)
