@@ -16,6 +16,8 @@ from reflex_ros.core.param_table import NODES, PARAMS
 from reflex_ros.core.types import Cause, RejectReason, Verdict
 from reflex_ros.stages.accounts import EXPLANATIONS
 
+if importlib.util.find_spec('triton'):  # its LLVM crashes behind that of software OpenGL
+    importlib.import_module('triton')
 ROOT = Path(__file__).parents[2]
 GROUPS = {spec.name.split('.')[0] for spec in PARAMS}
 OTHER_CODES = {'loop', 'arm'}
