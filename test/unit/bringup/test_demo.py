@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,10 @@ def test_the_exit_code_tells_how_it_ended(result, code):
     assert verdict(result)[0] == code
 
 
-def test_without_a_display_there_is_no_window_and_that_is_said(capsys):
+@pytest.mark.parametrize('has_tkinter', [True, False])
+def test_without_a_display_there_is_no_window_and_that_is_said(capsys, monkeypatch, has_tkinter):
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: 'found' if has_tkinter else None)
     assert viewer({}) == ()
     assert 'DISPLAY is not set' in capsys.readouterr().out
-    assert len(viewer({'DISPLAY': ':0'})) == 1
+    assert len(viewer({'DISPLAY': ':0'})) == has_tkinter
+    assert ('Python has no tkinter' in capsys.readouterr().out) is not has_tkinter

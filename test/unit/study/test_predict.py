@@ -87,11 +87,17 @@ def test_the_layout_of_the_reference_rounds_as_the_reference_does(run, family):
     counts = np.load(PARITY / family / 'all_cameras.npz')['prefix_pad_masks']
 
     def apart(*options):
+        """Return the largest and the mean difference of keys and values that count."""
         out = run(family, None, '--dtype', 'bfloat16', *options)[2]
-        kept = counts[None, :, None, :, None]
-        return max(np.abs((out[n] - rounded[n]) * kept).max() for n in ('prefix_k', 'prefix_v'))
+        gaps = [np.abs(out[n] - rounded[n]) for n in ('prefix_k', 'prefix_v')]
+        kept = [gap[np.broadcast_to(counts[None, :, None, :, None], gap.shape)] for gap in gaps]
+        return max(one.max() for one in kept), max(one.mean() for one in kept)
 
-    assert apart() <= 1e-2 < apart('--layout', 'compact') <= 3e-2
+    # a product of bfloat16 may round its last digit otherwise on another processor: here and there
+    largest, mean = apart()
+    other_largest, other_mean = apart('--layout', 'compact')
+    assert largest <= 2.0**-6 and other_largest <= 3e-2  # keys and values are below 2**3
+    assert mean <= 3e-4 < 1e-3 <= other_mean
 
 
 @pytest.mark.parametrize('family', FAMILIES)
